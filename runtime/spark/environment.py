@@ -59,7 +59,11 @@ from holdfast.runtime.spark.launching.interrupts import (
 )
 from holdfast.runtime.spark.launching.job_network import JobNetwork, job_network
 from holdfast.runtime.spark.launching.pickling import check_pickles
-from holdfast.runtime.spark.sessions.session_checks import check_classic, check_session
+from holdfast.runtime.spark.sessions.session_checks import (
+    check_classic,
+    check_session,
+    session_of_slots,
+)
 from holdfast.runtime.spark.sessions.session_choice import choose_session
 from holdfast.runtime.spark.sessions.task_slots import SlotHold
 from holdfast.runtime.spark.sources.frame_checks import check_supported
@@ -411,7 +415,7 @@ class StreamEnvironment:
                 restore=beginning.point,
                 allow_pickle=self.allow_pickle,
                 cluster=SparkCluster(
-                    self.spark,
+                    session_of_slots(self.spark),
                     job=plan.job_id,
                     driver=network.driver,
                     network=network.slots,

@@ -25,7 +25,6 @@ from holdfast.runtime.driver.failure.lost_slots import shortened
 from holdfast.runtime.slot_process import SlotFailed, SlotLaunch, host_slot
 from holdfast.runtime.spark.launching.job_network import slot_listening
 from holdfast.runtime.spark.launching.spark_log import QuietLog, mark_jobs, query_tag, source_tag
-from holdfast.runtime.spark.sessions.session_checks import with_crash_reports
 from holdfast.runtime.spark.sessions.task_slots import SlotHold, task_slots
 from holdfast.storage import Fenced
 
@@ -118,7 +117,7 @@ class SparkDeployment:
                 return
             mark_jobs(context, self._tag)
             context.setJobDescription(f"Holdfast: slots of {self._name}")
-            one_each = with_crash_reports(self._spark).range(0, slots, 1, slots)
+            one_each = self._spark.range(0, slots, 1, slots)
             ended = one_each.mapInArrow(self._task, "called_off string", barrier=True).collect()
             error = next((row.called_off for row in ended if row.called_off is not None), None)
         except Exception as caught:  # noqa: BLE001 - Spark raises many kinds

@@ -24,15 +24,18 @@ from holdfast.storage.distribution import DISTRIBUTION, holdfast_version
 
 __all__ = [
     "CORES_FOR_SOURCES",
+    "CRASH_REPORTS",
     "check_classic",
     "check_session",
     "on_this_machine",
-    "with_crash_reports",
+    "session_of_slots",
     "with_this_python",
 ]
 
 _MISSING = re.compile(r"ModuleNotFoundError: [^\n]+")
 
+CRASH_REPORTS = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
+"""Has Python say how it ends when it crashes."""
 CORES_FOR_SOURCES = 2
 """Task slots that a session on this machine has beside those of a job's slots."""
 _LOOPBACK = "127.0.0.1"
@@ -82,19 +85,41 @@ def check_session(
     _check_allocation(context)
     hold = _held_in_time(context, parallelism, job, wait_s)
     try:
-        _check_executors(spark)
+        session_of_slots(spark)
         return hold
     except BaseException:
         hold.release()
         raise
 
 
-def with_crash_reports(spark: SparkSession) -> SparkSession:
-    """A session of the same application whose Python says how it ends when it crashes."""
-    # Not in the user's session, whose settings are the user's.
-    session = spark.newSession()
-    session.conf.set("spark.sql.execution.pyspark.udf.faulthandler.enabled", "true")
-    return session
+def session_of_slots(spark: SparkSession) -> SparkSession:
+    """A session of the same application whose Python says how it ends when it crashes.
+
+    Its executors have been asked what they have. As long as none comes and nothing changes of what
+    they run, later jobs need not ask again.
+
+    Raises:
+        Invalid: an executor has not this Holdfast, or not this Python.
+    """
+    global _asked  # noqa: PLW0603 - a session of Spark lives in one process
+    context: Any = spark.sparkContext
+    facts = (
+        context.applicationId,
+        context._jsc.sc().getExecutorMemoryStatus().keySet().toString(),
+        context.pythonExec,
+        dict(context.environment),
+        list(context._python_includes),
+    )
+    if _asked is None or _asked[0] != facts:
+        # Not in the user's session, whose settings are the user's.
+        session = spark.newSession()
+        session.conf.set(CRASH_REPORTS, "true")
+        _check_executors(session)
+        _asked = (facts, session)
+    return _asked[1]
+
+
+_asked: tuple[Any, SparkSession] | None = None
 
 
 def check_classic(spark: Any) -> None:
@@ -197,7 +222,7 @@ def _check_executors(spark: SparkSession) -> None:
         yield pyarrow.RecordBatch.from_pydict({"fact": pyarrow.array(fact)})
 
     # In the session of the slots: what runs this is there for them then.
-    one_each = with_crash_reports(spark).range(0, tasks, 1, tasks)
+    one_each = spark.range(0, tasks, 1, tasks)
     try:
         rows = one_each.mapInArrow(probe, "fact string").collect()
     except PythonException as error:

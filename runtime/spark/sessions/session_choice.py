@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from holdfast.backends.working_directory import WorkingDirectory
+from holdfast.runtime.spark import python_daemon
 from holdfast.runtime.spark.sessions.session_checks import (
     CORES_FOR_SOURCES,
     on_this_machine,
@@ -38,6 +40,7 @@ _folders: list[WorkingDirectory] = []
 """Temporary folders of the JVM of this process, which holds their locks to its end."""
 _ALL_CORES = "local[*]"
 """What Spark takes where no master is named; a user may have named it, too."""
+_DAEMON_MODULE = "spark.python.daemon.module"
 _NAMES_MASTER = re.compile(r"--master|spark\.master|--properties-file")
 
 
@@ -69,10 +72,13 @@ def choose_session(size: Callable[[Mapping[str, str]], int]) -> SparkSession:
     slots = size(dict(conf.getAll()))
     is_named = master != _ALL_CORES or _mentions_master() or _submit_names_master()
     if is_named:
+        builder = SparkSession.builder
         if master.startswith("local"):
             with_this_python()
-        return _made(SparkSession.builder, conf)
+            builder = _with_ready_workers(builder, conf)
+        return _made(builder, conf)
     builder = on_this_machine(f"local[{slots + CORES_FOR_SOURCES}]")
+    builder = _with_ready_workers(builder, conf)
     if not conf.contains("spark.sql.shuffle.partitions"):
         builder = builder.config("spark.sql.shuffle.partitions", str(CORES_FOR_SOURCES))
     return _made(builder, conf)
@@ -110,6 +116,13 @@ def _ensure_jvm() -> None:
         else:
             os.environ[_JVM_OPTIONS] = before
     _folders.append(folder)
+
+
+def _with_ready_workers(builder: SparkSession.Builder, conf: SparkConf) -> SparkSession.Builder:
+    """Have workers on this machine forked by `python_daemon`, where they are sure to have it."""
+    if os.environ["PYSPARK_PYTHON"] != sys.executable or conf.contains(_DAEMON_MODULE):
+        return builder
+    return builder.config(_DAEMON_MODULE, python_daemon.__name__)
 
 
 def _made(builder: SparkSession.Builder, conf: SparkConf) -> SparkSession:

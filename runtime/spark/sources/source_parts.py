@@ -16,6 +16,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast.runtime.driver.run_parts import SourceOpening
+from holdfast.runtime.spark.sessions.session_checks import CRASH_REPORTS
 from holdfast.runtime.spark.sources.push import Pushed, Pusher
 from holdfast.runtime.stream import SourceWatermark
 from holdfast.storage import Fenced, Unavailable
@@ -92,8 +93,10 @@ def use_long_batches(frame: DataFrame) -> None:
     """Have Spark hand rows of a DataFrame to Python in long batches.
 
     The DataFrame's session must be the source's own, not the user's: these settings stay.
+    Python is set up there as for slots, so tasks of sources run in idle workers of slots.
     """
     conf = frame.sparkSession.conf
+    conf.set(CRASH_REPORTS, "true")
     conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_BATCH_ROWS))
     # Spark adds up the bytes of a batch after each row, which costs as much as all the rest of the
     # transfer. Where no row can be long, the number of rows is bound enough.

@@ -212,6 +212,17 @@ def test_dynamic_allocation_is_refused(
     )
 
 
+def test_executors_are_asked_again_only_if_something_has_changed(spark: SparkSession) -> None:
+    def jobs_of(session_checks: int) -> list[int]:
+        """The jobs that Spark has run once the session was checked so often."""
+        for _ in range(session_checks):
+            check_session(spark, 2, "job").release()
+        return sorted(spark.sparkContext.statusTracker().getJobIdsForGroup())
+
+    assert jobs_of(1) == jobs_of(2)
+
+
+DAEMON = "spark.python.daemon.module"
 HIDES_HOLDFAST = """
 import sys
 
@@ -221,9 +232,16 @@ sys.path[:] = [each for each in sys.path if "holdfast" not in each]
 
 def check_with_path(spark: SparkSession, path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """What is refused when executors find this folder first; Spark starts new workers for it."""
-    monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(path))
-    with pytest.raises(Invalid) as caught:
-        check_session(spark, 2, "job")
+    context: Any = spark.sparkContext
+    monkeypatch.setitem(context.environment, "PYTHONPATH", str(path))
+    conf = context._jsc.sc().conf()
+    ours = conf.get(DAEMON)
+    conf.set(DAEMON, "pyspark.daemon")  # ours is of a session whose workers have Holdfast
+    try:
+        with pytest.raises(Invalid) as caught:
+            check_session(spark, 2, "job")
+    finally:
+        conf.set(DAEMON, ours)
     return re.sub(r"\[\S+\]", "[host]", str(caught.value))
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession  # noqa: TID251 - here sessions are made
 
+from holdfast.runtime.spark import python_daemon
+
 TESTS = Path(__file__).resolve().parents[2]
 LOOPBACK = "127.0.0.1"
 
@@ -41,6 +43,8 @@ def start_session(master: str = "local[4]", **settings: str) -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.memory", "1g")
         .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.python.daemon.module", python_daemon.__name__)
+        .config("spark.executor.extraJavaOptions", os.environ.get("SPARK_SUBMIT_OPTS", ""))
     )
     for name, value in settings.items():
         builder = builder.config(name.replace("_", "."), value)
