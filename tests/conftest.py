@@ -16,12 +16,13 @@ from hypothesis import settings
 
 from holdfast.backends import StateBackend
 from holdfast.runtime.control.folder import FOLDER_VARIABLE
+from run_tests import ON_SPARK
 from support import budgets, dealing, longest_first
 from support.servers.guarded import ServerFailed
 from support.servers.hadoop import hdfs_jars
 from support.servers.hdfs import HdfsServer
+from support.servers.java_archive import QUICK_JAVA, quick_java
 from support.servers.s3 import S3Server
-from support.servers.spark_standalone import QUICK_JAVA
 from support.states.tried_backends import PARAMETERS, backend_named
 from support.storages.quick_places import quick_place
 
@@ -110,6 +111,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     longest_first.order(items)
 
 
+def _starts_spark(item: pytest.Item) -> bool:
+    return item.nodeid.startswith(ON_SPARK) and any(map(item.get_closest_marker, ("slow", "soak")))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Make ready what all tests have in common, before the time of any test runs."""
     gc.freeze()  # the collected tests and modules stay to the end: no need to look through them
@@ -117,6 +122,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if any("hdfs_server" in getattr(item, "fixturenames", ()) for item in session.items):
         with suppress(ServerFailed):
             hdfs_jars()
+    if os.environ["SPARK_SUBMIT_OPTS"] == QUICK_JAVA and any(map(_starts_spark, session.items)):
+        os.environ["SPARK_SUBMIT_OPTS"] = quick_java()
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ from support.storages.tried_storages import LOCAL, place_named
 
 pytestmark = pytest.mark.slow
 
-FILES = 6
+FILES = 4
 ORDERS = 240
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from holdfast.runtime.cli.application import application
 from holdfast.storage import SystemClock
 from support.jobs.spark_sessions import prepare_environment
 
@@ -82,14 +84,19 @@ def write_orders(root: Path, number: int) -> None:
 
 
 def wait_for(holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The job, as `holdfast list` has it, once this holds of it."""
+    """The job, as `holdfast list` has it, once this holds of it.
+
+    It is looked for in this process: to start the command takes a second of a processor.
+    """
     deadline_s = CLOCK.monotonic_s() + _PATIENCE_S
     while CLOCK.monotonic_s() < deadline_s:
-        for job in document("list")["jobs"]:
-            if holds(job):
-                found: dict[str, Any] = job
-                return found
-        CLOCK.sleep_s(0.5)
+        listed = CliRunner().invoke(application, ["list", "--json"])
+        assert listed.exit_code == 0, (listed.output, listed.exception)
+        if any(map(holds, json.loads(listed.stdout)["jobs"])):
+            (found,) = document("list")["jobs"]
+            job: dict[str, Any] = found
+            return job
+        CLOCK.sleep_s(0.2)
     raise AssertionError(document("list"))
 
 

@@ -201,13 +201,13 @@ def test_a_batch_goes_on_where_it_was(
 
 
 def test_many_small_batches_and_a_compacted_log(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark compacts the log of a source of files at each tenth batch."""
-    orders, files = make_orders(2, 230), 23
+    """Spark compacts the log of a source of files at each tenth batch; here at each third one."""
+    orders, files = make_orders(2, 80), 8
     write_orders(tmp_path / "in", orders, files)
     raised = [tmp_path / "raised-1", tmp_path / "raised-2"]
 
     def on_row(operator: str, row: int) -> None:
-        for flag, number in zip(raised, (128, 217), strict=True):
+        for flag, number in zip(raised, (48, 77), strict=True):
             if (operator, row) == ("spend", number) and not flag.exists():
                 flag.touch()
                 raise ValueError("once each")
@@ -218,8 +218,13 @@ def test_many_small_batches_and_a_compacted_log(spark: SparkSession, tmp_path: P
         storage=str(tmp_path / "checkpoints"),
         checkpointing="100ms",
     )
-    job = build_from_files(env, tmp_path, on_row=on_row).execute_async("long")
-    assert job.result(280) is JobStatus.FINISHED
+    interval = "spark.sql.streaming.fileSource.log.compactInterval"
+    spark.conf.set(interval, "3")
+    try:
+        job = build_from_files(env, tmp_path, on_row=on_row).execute_async("long")
+        assert job.result(280) is JobStatus.FINISHED
+    finally:
+        spark.conf.unset(interval)
     assert len(job.failures) == 2
     check_complete(tmp_path, expected(orders))
 

@@ -44,7 +44,7 @@ from support.storages.tried_storages import LOCAL, REMOTE, CheckpointPlace, plac
 
 pytestmark = pytest.mark.slow
 
-FILES = 6
+FILES = 4
 EACH_ONCE = [
     *((backend, LOCAL) for backend in REGISTERED),
     *zip(itertools.cycle(REGISTERED), REMOTE),

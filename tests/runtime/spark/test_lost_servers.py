@@ -33,7 +33,7 @@ from support.storages.tried_storages import REMOTE, place_named
 
 pytestmark = pytest.mark.slow
 
-FILES = 6
+FILES = 3
 AWAY_S = 3.0
 PAIRS = [*zip(itertools.cycle(REGISTERED), REMOTE)]
 
@@ -69,7 +69,7 @@ def test_a_job_catches_up_when_the_server_of_its_checkpoints_is_back(
     orders = make_orders(11, 240)
     write_orders(tmp_path / "all", orders, FILES)
     (tmp_path / "in").mkdir()
-    show(tmp_path, range(2))
+    show(tmp_path, range(1))
     place = place_named(storage_name, tmp_path, request)
 
     def environment() -> StreamEnvironment:
@@ -91,7 +91,7 @@ def test_a_job_catches_up_when_the_server_of_its_checkpoints_is_back(
 
     try:
         server.kill()
-        show(tmp_path, range(2, 4))
+        show(tmp_path, range(1, 2))
         await_that(lambda: rows_of(job) == 160, "the second third is read meanwhile")
         SystemClock().sleep_s(AWAY_S)
         assert last_seen(tmp_path) < 80, "nothing is committed without a checkpoint"
@@ -103,7 +103,7 @@ def test_a_job_catches_up_when_the_server_of_its_checkpoints_is_back(
     finally:
         job.cancel()
 
-    show(tmp_path, range(4, FILES))
+    show(tmp_path, range(2, FILES))
     last = build_from_files(environment(), tmp_path).execute_async("job", restore="latest")
     assert last.result(250) is JobStatus.FINISHED
     check_complete(tmp_path, expected(orders))

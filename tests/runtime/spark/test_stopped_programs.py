@@ -118,6 +118,7 @@ def test_a_stopped_program_prints_one_line(
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("kind")
 @pytest.mark.parametrize("kind", CODES)
 def test_under_spark_submit_the_whole_process_group_is_signalled(
     kind: signal.Signals, tmp_path: Path

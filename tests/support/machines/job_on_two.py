@@ -21,6 +21,7 @@ from holdfast.runtime import JobStatus, NetworkConfig, StreamEnvironment
 from support.jobs.spark_jobs import await_that, build_from_files, make_orders
 from support.jobs.spark_sessions import prepare_environment, start_session
 from support.machines.joined_machines import Listener, address, second_machine
+from support.servers.java_archive import quick_java
 
 CONFIDENTIAL = "confidential-"
 ORDERS = [
@@ -73,7 +74,12 @@ def _begin(
             [*prefix, str(SPARK_CLASS), of_spark, *arguments],
             stdout=log,
             stderr=log,
-            env=os.environ | {"SPARK_LOCAL_IP": host, "SPARK_NO_DAEMONIZE": "1"},
+            env=os.environ
+            | {
+                "SPARK_LOCAL_IP": host,
+                "SPARK_NO_DAEMONIZE": "1",
+                "SPARK_DAEMON_JAVA_OPTS": quick_java(),
+            },
         )
 
 

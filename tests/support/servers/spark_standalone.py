@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Self
 
 from support.servers.guarded import Guarded, Program
+from support.servers.java_archive import quick_java
 from support.servers.ports import LOOPBACK, Ports
 
 WORKER_HOSTS = ("127.0.0.2", "127.0.0.3")
 """Hosts that differ, without a network: to Linux all of 127.0.0.0/8 is this machine."""
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Many programs that do little share few cores here: they compile little, and no garbage aside."""
 _READY_S = 120
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -74,7 +73,7 @@ class StandaloneCluster:
 
     def _start(self, name: str, kind: str, host: str, words: Sequence[str]) -> Program:
         home = _spark_home()
-        options = [QUICK_JAVA, *(f"-D{name}={value}" for name, value in self._settings.items())]
+        options = [quick_java(), *(f"-D{name}={value}" for name, value in self._settings.items())]
         env = {
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": host,

@@ -1,4 +1,8 @@
-"""A job on executors of their own, of which one is killed."""
+"""A job on executors of their own, of which one is killed.
+
+In `make soak` only: `test_standalone.py` kills executors in each run, `test_campaign.py` slots with
+state on disk.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from support.jobs.spark_jobs import check_complete, check_no_state_is_left, expe
 from support.jobs.spark_sessions import prepare_environment
 from support.kills import lost_executor
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 
 def test_an_executor_is_killed_and_the_job_goes_on(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def finish(root: Path, spark: SparkSession, backend: str, restore: str, parallel
     assert [path for path in hidden if "moved" in path.relative_to(root).parts] == []
 
 
-@pytest.mark.dealt("before", "form", "after", take=2)
+@pytest.mark.dealt("before", "form", "after", take=1)
 @pytest.mark.parametrize(("before", "form", "after"), CELLS)
 def test_a_job_that_is_moved_goes_on_as_if_nothing_had_been(
     before: str, form: str, after: str, tmp_path: Path, spark: SparkSession

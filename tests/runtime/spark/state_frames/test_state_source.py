@@ -35,6 +35,7 @@ from holdfast.runtime import read_state, register_formats
 from holdfast.runtime.spark.state_frames.state_source import StateSource
 from holdfast.storage import (
     CheckpointMetadata,
+    HoldfastError,
     Invalid,
     OperatorState,
     SavepointFolder,
@@ -296,12 +297,16 @@ def test_values_of_parts_are_columns_of_parts(spark: SparkSession, tmp_path: Pat
         ({"state": "total", "path": "/nowhere"}, "there is no savepoint"),
     ],
 )
-def test_wrong_options_are_named(
-    spark: SparkSession, savepoint: str, options: Any, told: str
-) -> None:
-    named = {"path": savepoint, "operator": "spend", **options}
-    with pytest.raises(PySparkException, match=f"(?s){told}"):
-        spark.read.format("holdfast").options(**named).load().collect()
+def test_wrong_options_are_named(savepoint: str, options: Any, told: str) -> None:
+    """As Spark calls the source, in a process of its own each time."""
+    source = StateSource(CaseInsensitiveDict({"path": savepoint, "operator": "spend", **options}))
+    with pytest.raises(HoldfastError, match=f"(?s){told}"):
+        source.reader(source.schema()).partitions()
+
+
+def test_wrong_options_are_told_by_spark(spark: SparkSession, savepoint: str) -> None:
+    with pytest.raises(PySparkException, match=r"(?s)operator 'spend' has no state 'sum'"):
+        read(spark, savepoint, state="sum").collect()
 
 
 def test_a_byte_that_has_changed(spark: SparkSession, savepoint: str, tmp_path: Path) -> None:
