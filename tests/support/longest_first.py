@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-# Seconds that a worker takes for each, where five share two cores.
+# Seconds that a worker takes for each, where five share two cores; or two, of those on Spark.
 LONGEST = {
     "tests/storage/places/test_jobs_on_servers.py": 110,
     "tests/savepoints/conversion/test_conversion.py": 60,
@@ -46,6 +46,21 @@ LONGEST = {
     "tests/storage/places/s3/test_answers.py": 10,
     "tests/storage/places/s3/test_options.py": 10,
     "tests/runtime/sinks/test_sinks_conform.py": 10,
+    "tests/test_examples.py": 70,
+    "tests/runtime/spark/test_savepoints.py": 65,
+    "tests/runtime/spark/test_campaign.py": 60,
+    "tests/runtime/spark/test_commands.py": 55,
+    "tests/runtime/spark/test_standalone.py": 50,
+    "tests/runtime/spark/test_two_machines.py": 45,
+    "tests/test_benchmarks.py": 45,
+    "tests/runtime/spark/test_jobs.py": 45,
+    "tests/runtime/spark/test_lives.py": 40,
+    "tests/runtime/spark/test_stopped_programs.py": 35,
+    "tests/runtime/spark/state_frames/test_convert_page.py": 30,
+    "tests/runtime/spark/state_frames/test_state_source.py": 25,
+    "tests/runtime/spark/test_claim_modes.py": 25,
+    "tests/runtime/spark/test_killed_drivers.py": 25,
+    "tests/runtime/spark/sessions/test_session_choice.py": 25,
 }
 
 
