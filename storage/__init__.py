@@ -45,8 +45,8 @@ from holdfast.storage.places.memory import JobManagerCheckpointStorage
 from holdfast.storage.places.s3.hadoop_settings import s3a_options
 from holdfast.storage.places.s3.storage import S3CheckpointStorage
 from holdfast.storage.registry import load_storage, registered_storages
-from holdfast.storage.segments.folder import StateFolder
 from holdfast.storage.segments.handles import FileHandle, Handle, InlineHandle, StateSnapshot
+from holdfast.storage.segments.reader import StateFolder
 from holdfast.storage.segments.writer import SegmentStream, SegmentWriter
 
 __all__ = [

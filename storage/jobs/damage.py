@@ -12,7 +12,7 @@ from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, HoldfastError, NotFound
 from holdfast.storage.jobs.folder import JobFolder
 from holdfast.storage.jobs.metadata import CheckpointMetadata, least_sizes
-from holdfast.storage.segments.folder import StateFolder
+from holdfast.storage.segments.reader import StateFolder
 
 __all__ = ["checkpoint_url", "file_sizes", "missing_files", "newest_whole_before", "restore_advice"]
 

@@ -18,7 +18,7 @@ from holdfast.storage.jobs.decisions import StoredObject
 from holdfast.storage.jobs.envelope import DocumentType
 from holdfast.storage.jobs.metadata import METADATA, CheckpointMetadata
 from holdfast.storage.jobs.owner_records import HELD, RESULT, START, Held, JobResult, Start
-from holdfast.storage.segments.folder import StateFolder
+from holdfast.storage.segments.reader import StateFolder
 
 __all__ = ["JobFolder", "job_id_of"]
 

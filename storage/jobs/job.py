@@ -13,7 +13,7 @@ from holdfast.storage.jobs.damage import restore_advice
 from holdfast.storage.jobs.folder import JobFolder, job_id_of
 from holdfast.storage.jobs.metadata import CheckpointMetadata
 from holdfast.storage.jobs.owner import JobOwner
-from holdfast.storage.segments.folder import StateFolder
+from holdfast.storage.segments.reader import StateFolder
 from holdfast.storage.segments.writer import SegmentWriter
 
 __all__ = ["JobStorage", "job_in", "with_restore_advice"]

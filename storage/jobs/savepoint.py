@@ -16,7 +16,7 @@ from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.jobs.damage import file_sizes, missing_files
 from holdfast.storage.jobs.decisions import Created, judge_create
 from holdfast.storage.jobs.metadata import METADATA, CheckpointMetadata
-from holdfast.storage.segments.folder import StateFolder
+from holdfast.storage.segments.reader import StateFolder
 from holdfast.storage.segments.writer import SegmentWriter
 
 __all__ = ["SAVEPOINT", "SavepointFolder", "check_keeps_savepoints"]

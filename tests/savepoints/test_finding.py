@@ -33,7 +33,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from holdfast.storage.segments.folder import StateFolder
+from holdfast.storage.segments.reader import StateFolder
 
 JOB = "orders/1"
 

@@ -17,7 +17,7 @@ from holdfast.backends import (
 )
 from holdfast.storage import Corrupt, JobStorage, StateSnapshot, Unavailable, load_storage
 from holdfast.storage.segments import random_access
-from holdfast.storage.segments.folder import StateFolder
+from holdfast.storage.segments.reader import StateFolder
 from support.states.snapshot_targets import files_of
 
 WAIT_S = 60

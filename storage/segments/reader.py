@@ -1,4 +1,4 @@
-"""A folder with files of state, the folder of a job or a savepoint; and how segments are read.
+"""Reading segments from a folder of state: the folder of a job or of a savepoint.
 
 Every block is checked before it is handed out. Streams hold one block at a time; many small
 adjacent segments are fetched together. Where a storage gains by parallel reads, blocks are fetched
