@@ -24,13 +24,12 @@ from holdfast.storage.jobs.decisions import StoredObject
 
 __all__ = ["Cleaning"]
 
-_KINDS = (
-    "files of checkpoints",
-    "shared files",
-    "unfinished writes",
-    "void commit points",
-    "records of older owners",
-)
+_OWN_FILES = "files of checkpoints"
+_SHARED_FILES = "shared files"
+_UNFINISHED = "unfinished writes"
+_VOID = "void commit points"
+_RECORDS = "records of older owners"
+_KINDS = (_OWN_FILES, _SHARED_FILES, _UNFINISHED, _VOID, _RECORDS)
 
 
 @dataclass
@@ -161,12 +160,12 @@ class Cleaning:
 
 def _kind(stored: StoredObject) -> str:
     if stored.owner_epoch is not None:
-        return _KINDS[4]
+        return _RECORDS
     if not stored.finished:
-        return _KINDS[2]
+        return _UNFINISHED
     if stored.is_metadata:
-        return _KINDS[3]
-    return _KINDS[1] if stored.is_shared else _KINDS[0]
+        return _VOID
+    return _SHARED_FILES if stored.is_shared else _OWN_FILES
 
 
 def _count(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a job starts and runs: it stops, and one line says how to go on.
+"""The wait for a job's end: Ctrl-C and SIGTERM stop it, and one line says how to go on.
 
 Spark has a handler of its own, which calls the JVM from within a call to the JVM. And a call that a
 signal breaks off leaves a trace in the log. So what calls the JVM runs in a thread of its own, and
@@ -18,19 +18,31 @@ from types import FrameType, TracebackType
 from typing import Any, Generic, NoReturn, TypeVar
 
 from pyspark import InheritableThread, SparkContext
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
 
+from holdfast.runtime.api.errors import NotEnded
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.run import JobStatus
-from holdfast.runtime.spark.launching.progress import follow
 from holdfast.storage import SystemClock
 
-__all__ = ["TERMINATED", "ThreadedCall", "begun", "preparing", "seen_through", "stoppable"]
+__all__ = [
+    "TERMINATED",
+    "ThreadedCall",
+    "begun",
+    "follow",
+    "preparing",
+    "seen_through",
+    "stoppable",
+]
 
 TERMINATED = 143
 """The exit code of who was stopped by SIGTERM, as shells have it."""
 _logger = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
 _WAIT_S = 0.5  # a wait without an end would hold signals back on some systems
+_REFRESH_S = 0.5
 _STOPPED_WITHIN_S = 30.0
 _SHUTDOWN_LOOKS, _SHUTDOWN_LOOK_S = 50, 0.01
 _watched: dict[str, tuple[JobHandle, str]] = {}
@@ -88,6 +100,38 @@ def seen_through(start: Callable[[], JobHandle], name: str, url: str) -> JobStat
         job = call.begin().result()
         follow(job)
     return job.result()
+
+
+def follow(job: JobHandle) -> None:
+    """Wait for the end of a job. On a terminal, show how far it is; the log says the rest.
+
+    Raises:
+        JobFailed: the job has failed.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        job.result()
+        return
+    with Status("", console=console) as status:
+        while True:
+            status.update(_line(job))
+            try:
+                job.result(_REFRESH_S)
+            except NotEnded:
+                continue
+            return
+
+
+def _line(job: JobHandle) -> str:
+    metrics: Any = job.metrics()
+    rows = sum(source["rows"] for source in metrics["sources"].values())
+    read = sum(int(slot.get("rows", 0)) for slot in metrics["slots"].values())
+    completed = job.checkpoints().counts.completed
+    line = f"{job.job_id} is {job.status.value}: {rows:,} rows in, {read:,} processed"
+    line += f", {completed} checkpoints"
+    if metrics["attempts"] > 1:
+        line += f", attempt {metrics['attempts']}"
+    return escape(f"{line}; {job.trouble}" if job.trouble else line)
 
 
 def begun(start: Callable[[], JobHandle], name: str, url: str) -> JobHandle:

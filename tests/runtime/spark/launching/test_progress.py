@@ -10,7 +10,7 @@ from rich.console import Console
 
 from holdfast.runtime import JobFailed, JobStatus, NotEnded
 from holdfast.runtime.checkpoint.statistics import CheckpointHistory
-from holdfast.runtime.spark.launching.progress import follow
+from holdfast.runtime.spark.launching.interrupts import follow
 
 
 class Job:
@@ -45,7 +45,7 @@ class Job:
 def followed(job: Any, monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool) -> str:
     said = io.StringIO()
     console = Console(file=said, force_terminal=is_terminal, width=200)
-    monkeypatch.setattr("holdfast.runtime.spark.launching.progress.Console", lambda **_: console)
+    monkeypatch.setattr("holdfast.runtime.spark.launching.interrupts.Console", lambda **_: console)
     try:
         follow(job)
     finally:
