@@ -103,20 +103,20 @@ class TestCollectSink(SinkConformance):
 
 class TestParquetFiles(SinkConformance):
     @pytest.fixture
-    def stage(self, tmp_path: Path) -> Stage:
-        return FileStage(tmp_path / "out", "parquet", max_rows=3)
+    def stage(self, quick_path: Path) -> Stage:
+        return FileStage(quick_path / "out", "parquet", max_rows=3)
 
 
 class TestJsonFiles(SinkConformance):
     @pytest.fixture
-    def stage(self, tmp_path: Path) -> Stage:
-        return FileStage(tmp_path / "ou t", "json", max_file_bytes=100)
+    def stage(self, quick_path: Path) -> Stage:
+        return FileStage(quick_path / "ou t", "json", max_file_bytes=100)
 
 
 class TestCsvFiles(SinkConformance):
     @pytest.fixture
-    def stage(self, tmp_path: Path) -> Stage:
-        return FileStage(f"{tmp_path}/out", "csv", compression="gzip")
+    def stage(self, quick_path: Path) -> Stage:
+        return FileStage(f"{quick_path}/out", "csv", compression="gzip")
 
 
 class TestFilesOfAnObjectStore(SinkConformance):
@@ -132,5 +132,5 @@ class TestFilesOfAnObjectStore(SinkConformance):
 @pytest.mark.slow  # it syncs each transaction
 class TestTableOfTheGuide(SinkConformance):
     @pytest.fixture
-    def stage(self, tmp_path: Path) -> Stage:
-        return TableStage(tmp_path / "spending.db")
+    def stage(self, quick_path: Path) -> Stage:
+        return TableStage(quick_path / "spending.db")

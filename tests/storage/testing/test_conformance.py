@@ -43,12 +43,12 @@ class TestMemory(CheckpointStorageConformance):
 
 class TestLocal(CheckpointStorageConformance):
     @pytest.fixture
-    def place(self, tmp_path: Path) -> Place:
-        root = tmp_path / "übung der kontrollpunkte 部" / "100% #1? a%41"
+    def place(self, quick_path: Path) -> Place:
+        root = quick_path / "übung der kontrollpunkte 部" / "100% #1? a%41"
         return Place(
             open=lambda: FileSystemCheckpointStorage(str(root)),
             count=lambda: files_below(root),
-            unusable=lambda: FileSystemCheckpointStorage(below_a_file(tmp_path)),
+            unusable=lambda: FileSystemCheckpointStorage(below_a_file(quick_path)),
         )
 
 
@@ -72,8 +72,8 @@ class TestFsspecLocal(CheckpointStorageConformance):
     """A file system of which fsspec knows no atomic create, taken at the user's own risk."""
 
     @pytest.fixture
-    def place(self, tmp_path: Path) -> Place:
-        root = tmp_path / "übung 部"
+    def place(self, quick_path: Path) -> Place:
+        root = quick_path / "übung 部"
 
         def at(path: str) -> CheckpointStorage:
             return FileSystemCheckpointStorage(f"local://{path}", allow_unsafe_commit=True)
@@ -81,5 +81,5 @@ class TestFsspecLocal(CheckpointStorageConformance):
         return Place(
             open=lambda: at(str(root)),
             count=lambda: files_below(root),
-            unusable=lambda: at(below_a_file(tmp_path)),
+            unusable=lambda: at(below_a_file(quick_path)),
         )

@@ -17,13 +17,13 @@ CLAUSES = clauses_of(CheckpointStorageConformance)
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=lambda broken: broken.clause)
-def test_the_clause_rejects_what_breaks_it(broken: Broken[Opener], tmp_path: Path) -> None:
-    root = tmp_path / "place"
-    (tmp_path / "file").write_bytes(b"")
+def test_the_clause_rejects_what_breaks_it(broken: Broken[Opener], quick_path: Path) -> None:
+    root = quick_path / "place"
+    (quick_path / "file").write_bytes(b"")
     place = Place(
         open=lambda: broken.open(str(root)),
         count=lambda: sum(path.is_file() for path in root.rglob("*")),
-        unusable=lambda: broken.open(str(tmp_path / "file" / "place")),
+        unusable=lambda: broken.open(str(quick_path / "file" / "place")),
     )
     clause = getattr(CheckpointStorageConformance(), broken.clause)
     with pytest.raises((AssertionError, HoldfastError), match=broken.says):
