@@ -402,7 +402,7 @@ class KeyedStream(DataStream):
 
 
 class _Uid(str):
-    """A uid, for those who take it for a method: operators get their uids when they are made."""
+    """A uid that explains itself when it is called: operators get their uids when they are made."""
 
     __slots__ = ()
 

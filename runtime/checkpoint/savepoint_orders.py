@@ -44,7 +44,7 @@ class SavepointRequest:
 
 @dataclass(eq=False)
 class SavepointOrder:
-    """One savepoint that is asked for. The first who says what became of it is believed."""
+    """One requested savepoint. The first outcome that is reported counts."""
 
     folder: SavepointFolder
     format: SavepointFormat
@@ -55,7 +55,7 @@ class SavepointOrder:
     """Of one that ends the job and is complete: done when the job has ended, or goes on after all.
     """
     is_stored: bool = False
-    """Whether it is there, whole, and those who wait are about to be told."""
+    """Whether it is stored, and its waiting callers are about to be answered."""
     is_needed: bool = False
     """Whether the job may go on from it one day: then only its user may delete it."""
     directory: str = field(default="", repr=False)

@@ -34,8 +34,8 @@ _Row = Callable[[Any, Any], Iterable[Any] | None]
 class RowLoop:
     """Calls `process_element` for each row of a batch, under its key.
 
-    Results are passed on outside of the `try`: those who take them may be the next operators, and
-    their failures are not this one's.
+    Results are passed on outside of the `try`: they may go to the next operators, whose failures
+    are not this one's.
     """
 
     def __init__(

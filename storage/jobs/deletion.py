@@ -233,7 +233,7 @@ class Sweeper:
         with self._lock:
             dropped, kept = frozenset(self._dropped), self._kept
             records = [*islice(self._records, most)]
-            # One by one while any is kept: who cleans beside this owner relies on their order.
+            # One by one while any is kept: cleaning beside this owner relies on their order.
             points = [*islice(self._points, most if not kept else 1)]
             owed = [*islice(self._names, most)]
             wanted = self._search

@@ -130,7 +130,7 @@ class SparkDeployment:
         """Wait until there are task slots for all slots and for sources; False if it is called off.
 
         Spark would wait too, but looks only every quarter of a minute, and at first would not know
-        of other jobs. Who called for the slots bounds the wait.
+        of other jobs. The caller bounds the wait.
         """
         while not self._hold.enter(task_slots(context)):
             if self._stopping.wait(_ROOM_LOOK_S):

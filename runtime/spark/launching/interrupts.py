@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 TERMINATED = 143
-"""The exit code of who was stopped by SIGTERM, as shells have it."""
+"""The exit code of a process that SIGTERM has stopped, as shells have it."""
 _logger = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
 _WAIT_S = 0.5  # a wait without an end would hold signals back on some systems
@@ -223,7 +223,7 @@ def _stop_watched(number: int, frame: FrameType | None) -> None:
     stop = SystemExit(TERMINATED) if number == signal.SIGTERM else KeyboardInterrupt()
     threads = []
     for name, (job, url) in live.items():
-        if name not in _being_stopped:  # who signals twice does not wait for it
+        if name not in _being_stopped:  # a second signal does not wait for it
             _being_stopped.add(name)
             _told(stop, name, url)
             # Not one of Spark's threads: what is interrupted here may be a call to the JVM.

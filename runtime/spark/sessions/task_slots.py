@@ -91,14 +91,14 @@ class SlotHold:
 
 
 class LiveJobs:
-    """Who holds how many task slots, by session. Safe to call from any thread."""
+    """How many task slots each job holds, by session. Safe to call from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: defaultdict[str, list[SlotHold]] = defaultdict(list)
 
     def hold(self, session: str, job: str, slots: int, room: int) -> SlotHold | Mapping[str, int]:
-        """Hold so many of the `room` that there is, if they are free; else who has the others.
+        """Hold so many of the `room` task slots if they are free; else return the holds of others.
 
         One task slot must be left beside those of all jobs, to read sources.
         """

@@ -91,7 +91,7 @@ def test_no_encoded_key_is_a_prefix_of_another(kind: KeyType, data: st.DataObjec
 
 
 @given(st.data())
-def test_what_follows_a_key_decides_only_among_equal_keys(data: st.DataObject) -> None:
+def test_bytes_after_a_key_order_equal_keys_only(data: st.DataObject) -> None:
     """Key, namespace and map key in one string of bytes are in the order of the three."""
     names = st.sampled_from([name for name in KEY_TYPES if name != "none"])
     kinds = [KEY_TYPES[data.draw(names)] for _ in range(3)]
