@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -113,6 +114,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _starts_spark(item: pytest.Item) -> bool:
     return item.nodeid.startswith(ON_SPARK) and any(map(item.get_closest_marker, ("slow", "soak")))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of the parts of `make test`, which give each worker whole files."""
+    is_by_file = config.getoption("dist") == "loadfile"
+    return longest_first.WholeFiles(config, log) if is_by_file else None
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

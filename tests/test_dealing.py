@@ -9,7 +9,7 @@ import pytest
 
 from support.budgets import BUDGETS, LEEWAY, Account, Machine
 from support.dealing import dealt
-from support.longest_first import LONGEST
+from support.longest_first import LONGEST, TOGETHER
 
 pytest_plugins = ["pytester"]
 BACKENDS = [("hashmap",), ("rocksdb",), ("sqlite",)]
@@ -157,4 +157,6 @@ def test_every_test_has_a_budget_and_all_fit_into_ten_minutes(part: str) -> None
 
 def test_files_that_begin_first_are_there() -> None:
     root = Path(__file__).parents[1]
-    assert [file for file in LONGEST if not (root / file).is_file()] == []
+    named = {*LONGEST, *itertools.chain(*TOGETHER)}
+    assert [file for file in sorted(named) if not (root / file).is_file()] == []
+    assert len({*itertools.chain(*TOGETHER)}) == sum(map(len, TOGETHER))

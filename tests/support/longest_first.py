@@ -3,11 +3,15 @@
 A worker takes whole files: these, the longest first, and then all others, by their names. Where the
 list has grown old, parts of `make test` take longer and nothing fails. `pytest --junitxml` tells
 how long tests take.
+
+Files that need the same servers go to one worker together: an HDFS takes ten seconds to start, most
+of them of both cores, and each worker has its own.
 """
 
 from __future__ import annotations
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 # Seconds that a worker takes for each, where five share two cores; or two, of those on Spark.
 LONGEST = {
@@ -62,6 +66,35 @@ LONGEST = {
     "tests/runtime/spark/test_killed_drivers.py": 25,
     "tests/runtime/spark/sessions/test_session_choice.py": 25,
 }
+
+
+TOGETHER = (
+    (
+        "tests/storage/places/test_jobs_on_servers.py",
+        "tests/storage/places/s3/test_conformance.py",
+    ),
+    (
+        "tests/storage/places/hdfs/test_faults.py",
+        "tests/storage/places/test_remote_faults.py",
+        "tests/runtime/cli/test_stored_on_servers.py",
+    ),
+    (
+        "tests/storage/places/hdfs/test_storage.py",
+        "tests/storage/jobs/test_savepoint.py",
+        "tests/servers/test_servers.py",
+        "tests/storage/places/test_remote_campaign.py",
+        "tests/runtime/sinks/files/test_urls.py",
+    ),
+)
+_FIRST = {file: files[0] for files in TOGETHER for file in files}
+
+
+class WholeFiles(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives each worker whole files, and those of one line of `TOGETHER` to one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return _FIRST.get(file, file)
 
 
 def order(items: list[pytest.Item]) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.backends.arrow.keys import KeyForm
@@ -45,7 +45,6 @@ def encoded(annotation: Any, values: list[Any]) -> bytes:
 
 
 @EVERY_TYPE
-@settings(max_examples=25)
 @given(data=st.data())
 def test_values_come_back_as_they_were_written(
     annotation: Any, values: st.SearchStrategy[Any], data: st.DataObject
@@ -196,7 +195,6 @@ def test_bytes_that_are_no_values_are_refused(bad: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", KEY_TYPES)
-@settings(max_examples=40)
 @given(data=st.data())
 def test_keys_come_back_as_they_were_written(name: str, data: st.DataObject) -> None:
     key_type = KEY_TYPES[name]

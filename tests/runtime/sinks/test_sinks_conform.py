@@ -101,18 +101,21 @@ class TestCollectSink(SinkConformance):
         return CollectStage()
 
 
+@pytest.mark.dealt("class")  # the three differ only in the format and the size of files
 class TestParquetFiles(SinkConformance):
     @pytest.fixture
     def stage(self, quick_path: Path) -> Stage:
         return FileStage(quick_path / "out", "parquet", max_rows=3)
 
 
+@pytest.mark.dealt("class")
 class TestJsonFiles(SinkConformance):
     @pytest.fixture
     def stage(self, quick_path: Path) -> Stage:
         return FileStage(quick_path / "ou t", "json", max_file_bytes=100)
 
 
+@pytest.mark.dealt("class")
 class TestCsvFiles(SinkConformance):
     @pytest.fixture
     def stage(self, quick_path: Path) -> Stage:
