@@ -139,7 +139,9 @@ class KeyedStateBackend(OwnedByOneThread):
         self._timer_specs: list[TableSpec] = []
         self.store = make_store()
         self._undeclared = UndeclaredState(self.store, self._where)
-        self._others = OtherStores(uid, key_groups, max_parallelism, opening.open_store)
+        self._others = OtherStores(
+            lambda name: opening.open_store(name, uid, key_groups, max_parallelism)
+        )
         try:
             self._restored = Restoration(opening.restore, self._take_in(restored, opening))
             self._snapshots = make_snapshots(self.store, uid, key_groups, max_parallelism)

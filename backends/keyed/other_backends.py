@@ -78,16 +78,12 @@ class _PendingInOther(PendingOutside):
 class OtherStores:
     """The stores of other backends that some keyed state is restored through.
 
-    Belongs to the owner's thread. `close` closes stores that are still open.
+    `open_store` opens the one of a backend's name. Belongs to the owner's thread. `close` closes
+    stores that are still open.
     """
 
-    def __init__(
-        self, uid: str, key_groups: KeyGroupRange, max_parallelism: int, open_store: OpenStore
-    ) -> None:
+    def __init__(self, open_store: Callable[[str], TableStore]) -> None:
         self._open_store = open_store
-        self._uid = uid
-        self._key_groups = key_groups
-        self._max_parallelism = max_parallelism
         self._open: list[_OtherStore] = []
 
     def restore(
@@ -101,12 +97,11 @@ class OtherStores:
         """
         found: dict[str, list[PendingOutside]] = {}
         for name in sorted({each.backend for each in snapshots}):
-            store = self._open_store(name, self._uid, self._key_groups, self._max_parallelism)
-            through = _OtherStore(store)
+            through = _OtherStore(self._open_store(name))
             self._open.append(through)
             through.wanted = 1  # the list of its tables, so that it is closed if there are none
             own = [each for each in snapshots if each.backend == name]
-            for state, tables in restore_files(own, store, storage).tables.items():
+            for state, tables in restore_files(own, through.store, storage).tables.items():
                 through.wanted += len(tables)
                 pending = [_PendingInOther(inner.info, inner, through) for inner in tables]
                 found.setdefault(state, []).extend(pending)
