@@ -15,7 +15,7 @@ from holdfast.backends.keys.base import KeyCodec
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import KeyGroupRange, check_max_parallelism
 from holdfast.backends.snapshots.file_restores import FilesRestored, restore_files
-from holdfast.backends.snapshots.migration import Loader
+from holdfast.backends.snapshots.migration import Loader, Reading
 from holdfast.backends.snapshots.neutral import (
     SnapshotForm,
     SnapshotFuture,
@@ -436,5 +436,6 @@ class KeyedStateBackend(OwnedByOneThread):
         self, spec: TableSpec, kind: str, names: Iterable[str], make: Callable[[TableSpec], _Filled]
     ) -> _Filled:
         """The table that `make` makes, with the state of the snapshots under these names."""
-        loader = Loader(spec, kind, self._where, self._allow_pickle, self._clock.now_ms())
+        reading = Reading(spec.name, self._where, self._allow_pickle)
+        loader = Loader(spec, kind, reading, self._clock.now_ms())
         return self._undeclared.fill(loader, names, make)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
-from holdfast.backends.blocks.block import Block
 from holdfast.backends.operator_state.forms import OperatorForm
 from holdfast.backends.operator_state.redistribution import Mode
 from holdfast.backends.operator_state.restores import PendingState, read_operator_snapshots
@@ -234,8 +233,7 @@ class OperatorStateBackend(OwnedByOneThread):
                 migrate = reading.migration(piece.table.values, form.values)
                 for block in blocks:
                     with piece.naming():
-                        migrated: Block = block if migrate is None else migrate(block)
-                        more_keys, more_cells = form.rows(migrated)
+                        more_keys, more_cells = form.rows(migrate(block))
                     map_keys += more_keys
                     cells += more_cells
         if form.map_keys is None:

@@ -76,13 +76,13 @@ class Reading:
         check_pickle_allowed(schema, allowed=self.allow_pickle, what=what, where=self.where)
         compare_values(schema, values_codec.describe()).require(what, where=self.where)
 
-    def migration(self, written: Schema, codec: ValueCodec[Any]) -> Callable[[Block], Block] | None:
-        """The conversion of blocks to the declared type; None if the bytes are the same.
+    def migration(self, written: Schema, codec: ValueCodec[Any]) -> Callable[[Block], Block]:
+        """The conversion of blocks to the declared type.
 
         A converted value is as if it were put into state now, with all its fields.
         """
-        if compare_values(written, codec.describe()).verdict is Verdict.COMPATIBLE_AS_IS:
-            return None
+        if _has_same_bytes(written, codec):
+            return lambda block: block
         convert = migration_for(written, codec)
 
         def migrate(block: Block) -> Block:
@@ -96,12 +96,11 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """Loads one table as its spec asks; `kind` is the kind of state, `where` names the operator."""
+    """Loads one table as its spec asks; `kind` is the kind of state."""
 
     spec: TableSpec
     kind: str
-    where: str
-    allow_pickle: bool
+    reading: Reading
     now_ms: int
 
     def blocks(self, pending: PendingTable) -> Iterator[Block]:
@@ -111,24 +110,23 @@ class Loader:
             Invalid: a value cannot be converted to what is declared.
             Corrupt: a file is damaged.
         """
-        migrate = self._reading.migration(pending.info.values, self.spec.values)
+        migrate = self.reading.migration(pending.info.values, self.spec.values)
         for block in pending.blocks():
-            yield self._stamped(block if migrate is None else migrate(block))
+            yield self._stamped(migrate(block))
 
     def changes(self, pending: PendingChanges) -> Iterator[Change]:
         """The pending changes, converted like blocks; raises as `blocks` does."""
-        migrate = self._reading.migration(pending.info.values, self.spec.values)
+        migrate = self.reading.migration(pending.info.values, self.spec.values)
         for change in pending.changes():
             if isinstance(change, Removed):
                 yield change
             else:
-                block = change.block
-                yield Added(self._stamped(block if migrate is None else migrate(block)))
+                yield Added(self._stamped(migrate(change.block)))
 
     def is_as_written(self, info: TableInfo) -> bool:
         """Whether a stored table that passes `check` has the bytes that would be written now."""
-        migrate = self._reading.migration(info.values, self.spec.values)
-        return migrate is None and info.stamped == self.spec.stamped
+        is_same = _has_same_bytes(info.values, self.spec.values)
+        return is_same and info.stamped == self.spec.stamped
 
     def is_described_so(self, info: TableInfo) -> bool:
         """Whether a snapshot would describe the table now as this one does."""
@@ -146,11 +144,7 @@ class Loader:
             "the namespaces": (info.namespaces, spec.namespaces),
             "the map keys": (info.map_keys, spec.map_keys),
         }
-        self._reading.check((info.kind, self.kind), keys, (info.values, spec.values))
-
-    @property
-    def _reading(self) -> Reading:
-        return Reading(self.spec.name, self.where, self.allow_pickle)
+        self.reading.check((info.kind, self.kind), keys, (info.values, spec.values))
 
     def _stamped(self, block: Block) -> Block:
         """The block with stamps if the state has a time to live now, else without."""
@@ -160,3 +154,7 @@ class Loader:
         if self.spec.stamped:
             stamps = np.full(block.count, self.now_ms, np.int64).tobytes()
         return msgspec.structs.replace(block, stamps=stamps)
+
+
+def _has_same_bytes(written: Schema, codec: ValueCodec[Any]) -> bool:
+    return compare_values(written, codec.describe()).verdict is Verdict.COMPATIBLE_AS_IS
