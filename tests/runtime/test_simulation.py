@@ -241,13 +241,13 @@ def time_that_does_not_wait_for_its_timers() -> AbstractContextManager[Any]:
         (without_alignment, 0),
         (time_that_does_not_wait_for_its_timers, 0),
         (committed_when_prepared, 0),
-        (only_the_last_committed, 11),
+        (only_the_last_committed, 12),
         (not_committed_again, 10),
         (stored_when_half_has_come, 0),
-        (told_by_commands_only, 31),
-        (built_on_what_is_not_complete, 19),
+        (told_by_commands_only, 34),
+        (built_on_what_is_not_complete, 35),
         (retained_whatever_is_under_way, 0),
-        (cleaned_while_it_is_written, 19),
+        (cleaned_while_it_is_written, 53),
     ],
 )
 def test_every_planted_bug_is_detected(broken: Any, found_by: int) -> None:
