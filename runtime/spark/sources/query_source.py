@@ -135,7 +135,9 @@ class _QuerySource(Source):
         writer = (
             self._frame.writeStream.foreachBatch(self._push)
             .queryName(f"holdfast {self._opening.plan.job_id} {self.uid} {self._log.name[-8:]}")
-            .option("checkpointLocation", self._log.as_uri())
+            # Not `as_uri`: Hadoop takes each %20 for a part of the name, and Spark would write
+            # its log into another folder than the one that is read here.
+            .option("checkpointLocation", f"file://{self._log}")
         )
         if self._source.is_bounded:
             writer = writer.trigger(availableNow=True)

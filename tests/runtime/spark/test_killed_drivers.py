@@ -36,8 +36,9 @@ counts = env.from_stream(rows.selectExpr("value % 100 AS key"), uid="rate").key_
 counts = counts.process(Count(), schema="key long, seen long", uid="count")
 counts.sink_to(FileSink(f"{place}/out"), uid="out")
 job = env.execute_async("killed", restore="latest")
-before = job.checkpoints().counts.completed
+before, latest = job.checkpoints().counts.completed, time.monotonic() + 120
 while job.checkpoints().counts.completed < before + 2:
+    assert time.monotonic() < latest, job.checkpoints()
     time.sleep(0.05)
 print(SparkContext._gateway.proc.pid, flush=True)
 time.sleep(600)

@@ -140,9 +140,16 @@ def begun(job: JobStorage, snapshot: StateSnapshot) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", ["rate", "files"])
 def test_where_it_begins_is_settled_once(
-    spark: SparkSession, tmp_path: Path, job: JobStorage, kind: str
+    spark: SparkSession,
+    tmp_path: Path,
+    job: JobStorage,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In a checkpoint before the first batch, and in later attempts if there is none."""
+    temporary = tmp_path / "temporary files of ü, 100 %20 #1?"  # the log is there, also for Spark
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
 
     def plan() -> QuerySourcePlan:
         folder = make_files(tmp_path / "in", ["1.json"])
