@@ -15,9 +15,9 @@ from xdist.scheduler import LoadFileScheduling
 
 # Seconds that a worker takes for each, where five share two cores; or two, of those on Spark.
 LONGEST = {
-    "tests/storage/places/test_jobs_on_servers.py": 110,
+    "tests/storage/places/test_jobs_on_servers.py": 80,
     "tests/savepoints/conversion/test_conversion.py": 60,
-    "tests/backends/keyed/test_kill.py": 60,
+    "tests/backends/keyed/test_kill.py": 40,
     "tests/storage/places/hdfs/test_faults.py": 54,
     "tests/storage/places/test_remote_faults.py": 49,
     "tests/savepoints/conversion/test_matrix.py": 45,
@@ -28,7 +28,7 @@ LONGEST = {
     "tests/runtime/cli/test_run.py": 35,
     "tests/runtime/cli/test_stored_on_servers.py": 33,
     "tests/changelog/test_soak.py": 32,
-    "tests/storage/jobs/test_holding.py": 30,
+    "tests/storage/jobs/test_holding.py": 45,
     "tests/savepoints/test_golden_savepoints.py": 30,
     "tests/backends/byte_tables/test_sqlite_plugin.py": 29,
     "tests/backends/testing/test_model.py": 29,

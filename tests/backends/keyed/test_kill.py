@@ -16,7 +16,6 @@ from holdfast.backends.testing.model.fleet import UID, Fleet
 from holdfast.storage import ManualClock
 from support.kills import state_operators
 from support.kills.state_operators import STEPS, Telling, backend_of, job_of
-from support.states.tried_backends import TRIED
 
 KILLS = 20
 MANY_KILLS = 1000
@@ -102,7 +101,7 @@ def live_and_die(root: Path, backend: str, *, stories: int) -> list[Witness]:
 
 
 @pytest.mark.slow
-@pytest.mark.dealt("backend_name", take=len(TRIED))
+@pytest.mark.dealt("backend_name", take=3)
 def test_a_killed_operator_goes_on_from_its_last_checkpoint(
     quick_path: Path, backend_name: str
 ) -> None:

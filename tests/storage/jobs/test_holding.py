@@ -63,6 +63,7 @@ def restore(
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("late", take=2)
 @pytest.mark.parametrize("late", [0, 1, 2, 4])
 def test_a_restored_checkpoint_that_vanishes_keeps_its_files_in_every_order(late: int) -> None:
     """The restoring owner knows its files, and no other process could read them any more.
