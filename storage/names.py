@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, cast
 
 import xxhash
@@ -142,6 +143,7 @@ def is_legal(name: str) -> bool:
     return True
 
 
+@lru_cache(maxsize=1024)  # a file has thousands of segments, and each handle asks
 def check_file(name: str) -> None:
     """Refuse a name that no file with state has, in the folder of a job or a savepoint.
 

@@ -60,7 +60,7 @@ class FileHandle(msgspec.Struct, frozen=True, tag="file", forbid_unknown_fields=
     def __post_init__(self) -> None:
         """Refuse a file outside of the folder. Decoders add the place in the document."""
         names.check_file(self.file)
-        if min(self.offset, self.length, self.raw_length) < 0:
+        if self.offset < 0 or self.length < 0 or self.raw_length < 0:
             raise ValueError(f"a range of {self.file!r} is negative")
 
     @property
