@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 
 from holdfast.savepoints.conversion.exclusive_run import ExclusiveRun
-from holdfast.savepoints.conversion.journal import FOLDER, RUNNING, TASKS, Journal
+from holdfast.savepoints.conversion.journal import FOLDER, PLAN_NAME, RUNNING, TASKS, Journal
 from holdfast.savepoints.conversion.plan import ConversionPlan
 from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.storage import (
@@ -220,15 +220,15 @@ class Destination:
         missing files is taken for done.
         """
         folder = self._folder
-        tasks = folder.storage.list(folder.name_of(f"{FOLDER}/{TASKS}"))
+        tasks = folder.storage.list(folder.name_of(TASKS))
         folder.storage.delete(info.name for info in tasks)
-        kept = (folder.name_of(f"{FOLDER}/plan"), folder.name_of(RUNNING))
+        kept = (folder.name_of(PLAN_NAME), folder.name_of(RUNNING))
         folder.storage.delete(name for name in self._noted() if name not in kept)
         self._delete_files_but(frozenset())
 
     def _delete_journal(self) -> None:
         """Delete the journal, its plan last: the plan tells a later run that more may be left."""
-        plan = self._folder.name_of(f"{FOLDER}/plan")
+        plan = self._folder.name_of(PLAN_NAME)
         self._folder.storage.delete(name for name in self._noted() if name != plan)
         self._folder.storage.delete([plan])
 

@@ -30,6 +30,7 @@ from holdfast.storage.jobs.envelope import DocumentType
 
 __all__ = [
     "FOLDER",
+    "PLAN_NAME",
     "RUNNING",
     "TASKS",
     "Journal",
@@ -40,8 +41,9 @@ __all__ = [
 ]
 
 FOLDER = "_conversion"
+PLAN_NAME = f"{FOLDER}/plan"
 RUNNING = f"{FOLDER}/running"
-TASKS = "task-"
+TASKS = f"{FOLDER}/task-"
 """Prefix of the names of results."""
 _Body = TypeVar("_Body")
 
@@ -109,11 +111,11 @@ class Journal:
             Invalid: it was written by a newer version.
             Corrupt: it is damaged.
         """
-        return self._read("plan", _PLAN)
+        return self._read(PLAN_NAME, _PLAN)
 
     def is_begun(self) -> bool:
         """Whether there is a plan, readable or not."""
-        return self._folder.storage.read_if_there(self._name("plan")) is not None
+        return self._folder.storage.read_if_there(self._folder.name_of(PLAN_NAME)) is not None
 
     def begin(self, plan: ConversionPlan) -> None:
         """Note the plan, before anything else is written.
@@ -121,7 +123,7 @@ class Journal:
         Raises:
             Taken: another conversion has begun here meanwhile.
         """
-        name = self._name("plan")
+        name = self._folder.name_of(PLAN_NAME)
         mine = _PLAN.seal(plan)
         existing = self._folder.storage.create(name, mine)
         if existing is not None and existing != mine:
@@ -129,21 +131,21 @@ class Journal:
 
     def begin_anew(self, plan: ConversionPlan) -> None:
         """Replace the plan of a conversion that was deleted otherwise."""
-        self._folder.storage.write(self._name("plan"), _PLAN.seal(plan))
+        self._folder.storage.write(self._folder.name_of(PLAN_NAME), _PLAN.seal(plan))
 
     def done(self, task: int, result: PieceResult) -> None:
         """Note the result of a piece, after its files are closed."""
-        self._folder.storage.write(self._name(f"{TASKS}{task:08d}"), _TASK.seal(result))
+        self._folder.storage.write(self._folder.name_of(f"{TASKS}{task:08d}"), _TASK.seal(result))
 
     def result(self, task: int) -> PieceResult | None:
         """The result of a piece; None if it was not done. Raises as `plan`."""
         return self._read(f"{TASKS}{task:08d}", _TASK)
 
     def _read(self, name: str, shape: DocumentType[_Body]) -> _Body | None:
-        data = self._folder.storage.read_if_there(self._name(name))
+        data = self._folder.storage.read_if_there(self._folder.name_of(name))
         if data is None:
             return None
-        where = f"{self._folder.url}/{FOLDER}/{name}"
+        where = f"{self._folder.url}/{name}"
         try:
             return shape.unseal(data, where=where)
         except (Corrupt, Invalid) as error:
@@ -152,6 +154,3 @@ class Journal:
                 where=where,
                 fix=f"{way if isinstance(error, Invalid) else 'Pass'} --fresh to begin anew",
             ) from error
-
-    def _name(self, name: str) -> str:
-        return self._folder.name_of(f"{FOLDER}/{name}")
