@@ -33,10 +33,11 @@ from holdfast.backends.snapshots.neutral import (
     TableInfo,
     TableToWrite,
     keyed_snapshot,
+    keys_not_described,
 )
 from holdfast.backends.snapshots.parquet import ParquetPart, write_parts
 from holdfast.backends.values.type_descriptions import Schema
-from holdfast.storage import Corrupt, Handle, StateSnapshot, names
+from holdfast.storage import Handle, StateSnapshot, names
 
 __all__ = ["CanonicalWriter", "typed_table"]
 
@@ -106,11 +107,7 @@ def typed_table(uid: str, max_parallelism: int, keys: Schema | None, info: Table
         Corrupt: there is state, but the type of its keys is not described.
     """
     if keys is None:
-        raise Corrupt(
-            "a snapshot has state and does not say of which type its keys are",
-            where=f"table {info.name!r} of operator {uid!r}",
-            fix="Restore another checkpoint",
-        )
+        raise keys_not_described(f"table {info.name!r} of operator {uid!r}")
     types = {
         "keys": keys,
         "namespaces": info.namespaces,

@@ -46,6 +46,7 @@ __all__ = [
     "TableToWrite",
     "handle_of",
     "keyed_snapshot",
+    "keys_not_described",
     "not_as_described",
     "read_attributes",
     "restoring",
@@ -290,6 +291,15 @@ def not_as_described(where: str, *, expected: str, found: str) -> Corrupt:
         where=where,
         expected=expected,
         found=found,
+        fix="Restore another checkpoint",
+    )
+
+
+def keys_not_described(where: str) -> Corrupt:
+    """The error of a snapshot that has state, but not the type of its keys."""
+    return Corrupt(
+        "a snapshot has state and does not say of which type its keys are",
+        where=where,
         fix="Restore another checkpoint",
     )
 

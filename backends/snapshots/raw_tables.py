@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.backends.keys.base import KeyCodec
 from holdfast.backends.keys.codec import key_codec_described
-from holdfast.backends.snapshots.neutral import TableInfo
+from holdfast.backends.snapshots.neutral import TableInfo, keys_not_described
 from holdfast.backends.tables.contract import StateKind, TableSpec
 from holdfast.backends.values.codec import ValueCodec
 from holdfast.backends.values.type_descriptions import Schema
@@ -79,11 +79,7 @@ def raw_spec(name: str, info: TableInfo, keys: Schema | None) -> TableSpec:
 
     def key_codec() -> KeyCodec[Any]:
         if keys is None:
-            raise Corrupt(
-                "a snapshot has state and does not say of which type its keys are",
-                where=f"table {info.name!r}",
-                fix="Restore another checkpoint",
-            )
+            raise keys_not_described(f"table {info.name!r}")
         return key_codec_described(keys)
 
     return TableSpec(
