@@ -95,7 +95,10 @@ def _ensure_jvm() -> None:
     before = os.environ.get(_JVM_OPTIONS)
     # Not `spark.local.dir`: executors on other machines would take it too, and what a user sets
     # there counts still.
-    ours = shlex.quote(f"-Djava.io.tmpdir={folder.path}")
+    own_folder = shlex.quote(f"-Djava.io.tmpdir={folder.path}")
+    # Slots are a stage that ends with the job: a bar of its progress never moves, and is drawn
+    # over what the program prints. As a property of the JVM it yields to a user's own setting.
+    ours = f"{own_folder} -Dspark.ui.showConsoleProgress=false"
     os.environ[_JVM_OPTIONS] = ours if before is None else f"{ours} {before}"
     try:
         launch: Any = launch_gateway

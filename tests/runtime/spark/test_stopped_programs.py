@@ -75,6 +75,7 @@ def stopped(
         begun.send_signal(kind)
     begun.wait(90)
     told = lines(heard)
+    assert not [line for line in told if line.startswith("[Stage")], "no bar that never moves"
     ready = told.index("READY")  # before it Spark says what it says while it starts
     if way != "session":
         del told[:ready]

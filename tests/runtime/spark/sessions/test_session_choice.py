@@ -25,7 +25,9 @@ from holdfast.runtime import StreamEnvironment
 env = StreamEnvironment()
 context = env.spark.sparkContext
 daemon = context.getConf().get("spark.python.daemon.module")
+bar = context.getConf().get("spark.ui.showConsoleProgress")
 found = [context.master, context.appName, env.parallelism, type(env.backend).__name__, daemon]
+found.append(bar)
 """
 DAEMON = "holdfast.runtime.spark.python_daemon"
 JOB = """
@@ -79,7 +81,7 @@ def test_a_program_under_spark_submit_runs_where_that_says(tmp_path: Path) -> No
     submit += ["--conf", "spark.holdfast.parallelism.default=1"]
     submit += ["--conf", "spark.holdfast.state.backend.type=rocksdb"]
     found = ran(submit, SHOWS + JOB + TELLS, tmp_path)
-    assert found == ["local[3]", "mine", 1, "RocksDBStateBackend", DAEMON, "finished", 10]
+    assert found == ["local[3]", "mine", 1, "RocksDBStateBackend", DAEMON, None, "finished", 10]
     told = said[-1]  # there is no terminal, and nothing has waited by `execute`
     assert "INFO holdfast: job 'numbers' starts: no checkpoints while it runs" in told
     assert "WARNING holdfast: job 'numbers': checkpoints are in the driver's memory" in told
@@ -87,22 +89,26 @@ def test_a_program_under_spark_submit_runs_where_that_says(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.dealt("environ", "master", "daemon", take=1)
+@pytest.mark.dealt("environ", "master", "daemon", "bar", take=1)
 @pytest.mark.parametrize(
-    ("environ", "master", "daemon"),
-    [({}, "local[5]", DAEMON), ({"MASTER": "local[*]"}, "local[*]", "pyspark.daemon")],
-    ids=["no master is named", "a master and a daemon are named"],
+    ("environ", "master", "daemon", "bar"),
+    [
+        ({}, "local[5]", DAEMON, "false"),
+        ({"MASTER": "local[*]"}, "local[*]", DAEMON, "false"),
+        ({"MASTER": "local[*]"}, "local[*]", "pyspark.daemon", "true"),
+    ],
+    ids=["no master is named", "a master is named", "a master, a daemon and a bar are named"],
 )
 def test_options_of_a_session_are_read_before_it_is_made(
-    tmp_path: Path, environ: dict[str, str], master: str, daemon: str
+    tmp_path: Path, environ: dict[str, str], master: str, daemon: str, bar: str
 ) -> None:
     options = "spark.holdfast.parallelism.default 3\nspark.holdfast.state.backend.type rocksdb\n"
     if daemon != DAEMON:
-        options += f"spark.python.daemon.module {daemon}\n"
+        options += f"spark.python.daemon.module {daemon}\nspark.ui.showConsoleProgress {bar}\n"
     (tmp_path / "spark-defaults.conf").write_text(options)
     environ = {**environ, "SPARK_CONF_DIR": str(tmp_path)}
     found = ran([sys.executable], SHOWS + TELLS, tmp_path, **environ)
-    assert found == [master, "holdfast", 3, "RocksDBStateBackend", daemon]
+    assert found == [master, "holdfast", 3, "RocksDBStateBackend", daemon, bar]
 
 
 @pytest.mark.slow

@@ -72,7 +72,14 @@ def begin(root: Path, spark: SparkSession, backend: str, form: str) -> str:
     await_that(has_all, "the first half")
     if form != "checkpoint":
         return job.stop_with_savepoint(str(root / "savepoints"), format=form)
+    begun = job.checkpoints().counts.begun
     job.trigger_checkpoint()
+
+    def has_followed() -> bool:
+        newest = job.checkpoints().last_completed
+        return newest is not None and newest.checkpoint_id > begun
+
+    await_that(has_followed, "a checkpoint of the first half")
     job.cancel()
     job.result(60)
     stored = load_storage(str(root / "checkpoints")).job("orders")
