@@ -11,19 +11,18 @@ from benchmarks.harness import Result, Scale, compare, result_line
 ANSWERS = json.loads((Path(__file__).parent / "golden" / "benchmark-answers.json").read_text())
 
 
-SLOW = (
-    "spine",
-    "state_rocksdb",
-    "state_changelog",
-    "changelog_load",
-    "conversion",
-    "savepoints",
-    "state_data",
-    "storage_remote",
-)
-MODULES = [
-    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in BENCHMARKS
-]
+MARKS = {
+    "spine": pytest.mark.slow,
+    "state_rocksdb": pytest.mark.slow,
+    "state_changelog": pytest.mark.slow,
+    "changelog_load": pytest.mark.slow,
+    "savepoints": pytest.mark.slow,
+    "state_data": pytest.mark.slow,
+    # Both start servers or Spark again, for what other tests have by the same modules.
+    "conversion": pytest.mark.soak,
+    "storage_remote": pytest.mark.soak,
+}
+MODULES = [pytest.param(name, marks=MARKS.get(name, ())) for name in BENCHMARKS]
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -157,7 +157,7 @@ def build_on_what_is_released(storage: WatchedStorage, owner: JobOwner, pause: H
         owner.commit(document(8, own(8), shared(5)))
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # 2,480 orders
 def test_a_checkpoint_built_on_a_released_one_keeps_its_files_in_every_order() -> None:
     outcomes: Counter[str] = Counter()
     for order in orders():
