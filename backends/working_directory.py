@@ -26,7 +26,7 @@ from pathlib import Path
 
 from holdfast.storage import Entropy, Invalid, SystemEntropy, Unavailable
 
-__all__ = ["WorkingDirectory", "lasting_directory"]
+__all__ = ["WorkingDirectory", "lasting_directory", "remove_dead_directories"]
 
 _OURS = re.compile(r"holdfast-[a-z]+-[0-9a-f]{16}")
 _OURS_ALONE = 0o700
@@ -55,7 +55,7 @@ class WorkingDirectory:
             Unavailable: no base can be written to; names them all.
         """
         entropy = entropy or SystemEntropy()
-        candidates = [Path(base) for base in bases] or [Path(tempfile.gettempdir())]
+        candidates = _candidates(bases)
         failures: dict[Path, OSError] = {}
         rooms: dict[Path, int] = {}
         for base in candidates:
@@ -85,6 +85,20 @@ class WorkingDirectory:
         lock, self._lock = self._lock, -1
         if lock >= 0:
             _remove(self.path, lock)
+
+
+def remove_dead_directories(bases: Sequence[str | PathLike[str]] = ()) -> None:
+    """Remove directories of dead processes, as the next `WorkingDirectory` there would do.
+
+    For processes that may never make one, though one that was killed before them did.
+    """
+    for base in _candidates(bases):
+        with suppress(OSError):
+            _remove_dead(base)
+
+
+def _candidates(bases: Sequence[str | PathLike[str]]) -> list[Path]:
+    return [Path(base) for base in bases] or [Path(tempfile.gettempdir())]
 
 
 def _by_room(rooms: dict[Path, int], entropy: Entropy) -> Iterator[Path]:

@@ -37,6 +37,7 @@ from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.routing import Outlet
 from holdfast.runtime.task.slot import Slot
 from holdfast.runtime.task.slot_assignment import SlotAssignment
+from holdfast.runtime.task.spill import Spill
 from holdfast.runtime.task.staging import Staging
 from holdfast.storage import (
     Clock,
@@ -67,6 +68,8 @@ class SlotLaunch(SlotAssignment):
     credentials: Credentials
     driver_address: str
     channel_bytes: int = 32 * 1024 * 1024
+    staging_bytes: int = 256 * 1024 * 1024
+    """What pushed rows may take in memory before they have a place in a channel; see `Staging`."""
     restored_number: int = 0
     """Of the checkpoint that is in `restored_from`."""
 
@@ -197,11 +200,19 @@ class _SlotProcess:
         self._slot = Slot(
             launch, slot, self._channels, self._outlet, driver.call, self._bell, clock
         )
+        spill = Spill()
+        stack.callback(spill.close)
+        staging = Staging(
+            self._source_channels(),
+            memory_bytes=launch.staging_bytes,
+            spill=spill,
+            on_failure=self._slot.fail,
+        )
         self._server = stack.enter_context(
             SlotServer(
                 listening,
                 launch.credentials,
-                staging=Staging(self._source_channels()),
+                staging=staging,
                 channels=self._exchange_channels(),
                 handle=self._handle,
                 on_lost=self._lost,

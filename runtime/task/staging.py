@@ -5,6 +5,10 @@ pushed by several attempts. None of them enters the job by itself: when the micr
 succeeded, the driver names the winning attempts, and their rows go into the source's channels,
 split by split, as if no other attempt had existed.
 
+Rows beyond a budget of memory go to local disk as they come (`runtime/task/spill.py`). Admitted
+rows wait, in memory or there, until their channel has room for them: what a slot holds in memory is
+bounded, however long a micro-batch is.
+
 The driver's commands for a source are numbered from 1. A command whose answer was lost is sent
 again under its number, and is not applied twice.
 """
@@ -12,16 +16,28 @@ again under its number, and is not applied twice.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from holdfast.runtime.columns.types import detached
-from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Idle, Watermark, size_bytes
+from holdfast.runtime.protocol.elements import (
+    Barrier,
+    Element,
+    EndOfInput,
+    Idle,
+    Watermark,
+    size_bytes,
+)
 from holdfast.runtime.protocol.messages import PushKey, Winner
 from holdfast.runtime.task.channel import Channel, Closed
-from holdfast.storage import Fenced, Invalid, NotFound
+from holdfast.runtime.task.spill import Spill, SpillFile
+from holdfast.storage import Fenced, HoldfastError, Invalid, NotFound
 
 __all__ = ["StagedPush", "Staging", "Superseded"]
 
@@ -35,45 +51,101 @@ class StagedPush:
     """The rows of one push, as they arrive. Only `Staging` changes it, under its lock."""
 
     key: PushKey
-    batches: list[pa.RecordBatch] = field(default_factory=list)
+    parts: list[pa.RecordBatch | SpillFile] = field(default_factory=list)
+    batches: int = 0
     size_bytes: int = 0
+    memory_bytes: int = 0
+    """Of that, what is not on disk."""
+    file: SpillFile | None = None
+    """The last part, while it is being written: by the thread of the push, without the lock."""
     is_complete: bool = False
+
+    @property
+    def files(self) -> list[SpillFile]:
+        return [part for part in self.parts if isinstance(part, SpillFile)]
+
+
+_Waiting: TypeAlias = Element | SpillFile
+
+
+@dataclass
+class _Inlet:
+    """A channel, and what was admitted into it and waits for room, in order."""
+
+    channel: Channel
+    waiting: deque[_Waiting] = field(default_factory=deque)
+    waiting_bytes: int = 0
+
+    def fill(self) -> int:
+        """Put into the channel what it has room for; returns how much of it was in memory."""
+        moved_bytes = 0
+        while self.waiting and self.channel.has_room:
+            element = self.waiting[0]
+            if isinstance(element, SpillFile):
+                batch = element.read()
+                self.waiting_bytes -= size_bytes(batch)
+                self.channel.offer(batch)
+                if not element.has_more:
+                    self.waiting.popleft()
+                continue
+            if isinstance(element, pa.RecordBatch):
+                moved_bytes += size_bytes(element)
+                self.waiting_bytes -= size_bytes(element)
+            self.channel.offer(self.waiting.popleft())
+        return moved_bytes
 
 
 @dataclass
 class _Source:
-    channels: dict[str, Channel]
+    inlets: dict[str, _Inlet]
     staged: dict[PushKey, StagedPush] = field(default_factory=dict)
     staged_bytes: int = 0
     admitted: int | None = None
     sequence: int = 0
     has_ended: bool = False
 
-    def forget(self, push: StagedPush) -> None:
-        del self.staged[push.key]
-        self.staged_bytes -= push.size_bytes
-
     def backlog_bytes(self) -> int:
-        return self.staged_bytes + sum(each.size_bytes for each in self.channels.values())
+        inlets = self.inlets.values()
+        waiting = sum(each.waiting_bytes + each.channel.size_bytes for each in inlets)
+        return self.staged_bytes + waiting
 
 
 class Staging:
     """The pushes of all sources that feed one slot. Safe to call from any thread.
 
     `sources` has, by uid of the source and by edge, the channels that its rows go to. Admitted rows
-    enter them at once, also beyond their capacity, since they are in memory already. The driver
-    bounds them: it awaits room before the next batch.
+    enter them as they have room, those on disk too. The driver bounds what waits: it awaits room
+    before the next batch.
+
+    Staged rows beyond `memory_bytes` go to `spill`; without it all stay in memory. `on_failure` is
+    called when that cannot be written: the push fails, and would fail again.
     """
 
-    def __init__(self, sources: Mapping[str, Mapping[str, Channel]]) -> None:
-        self._sources = {uid: _Source(dict(channels)) for uid, channels in sources.items()}
+    def __init__(
+        self,
+        sources: Mapping[str, Mapping[str, Channel]],
+        *,
+        memory_bytes: int = 0,
+        spill: Spill | None = None,
+        on_failure: Callable[[HoldfastError], None] = lambda _: None,
+    ) -> None:
+        self._sources = {
+            uid: _Source({edge: _Inlet(channel) for edge, channel in channels.items()})
+            for uid, channels in sources.items()
+        }
         self._lock = threading.Lock()
         self._room = threading.Condition(threading.Lock())
         self._awaiting_room = 0
         self._is_closed = False
+        self._memory_limit_bytes = memory_bytes
+        self._memory_bytes = 0
+        """Of rows that are staged or wait for room in their channel."""
+        self._spill = spill
+        self._on_failure = on_failure
+        self._dropped: deque[SpillFile] = deque()
         for source in self._sources.values():
-            for channel in source.channels.values():
-                channel.watch(self._room_may_be)
+            for inlet in source.inlets.values():
+                inlet.channel.watch(partial(self._taken, inlet))
 
     def channel(self, source: str, edge: str) -> Channel:
         """The channel of an edge.
@@ -81,14 +153,14 @@ class Staging:
         Raises:
             Invalid: there is no such source or edge.
         """
-        channels = self._source(source).channels
-        if edge not in channels:
+        inlets = self._source(source).inlets
+        if edge not in inlets:
             raise Invalid(
                 f"source {source!r} has no such edge",
-                expected=_listed(channels),
+                expected=_listed(inlets),
                 found=repr(edge),
             )
-        return channels[edge]
+        return inlets[edge].channel
 
     def open(self, key: PushKey) -> StagedPush:
         """Begin to stage a push. One of the same key that was begun before is forgotten.
@@ -105,25 +177,66 @@ class Staging:
             if _is_past(source, key.batch):
                 raise _superseded(key)
             if (before := source.staged.get(key)) is not None:
-                source.forget(before)
+                self._forget(source, before)
             push = source.staged[key] = StagedPush(key)
-        self._room_may_be()
+        self._changed()
         return push
 
     def add(self, push: StagedPush, batch: pa.RecordBatch) -> None:
-        """Stage more rows of a push.
+        """Stage more rows of a push. Called by one thread for each push.
 
         Raises:
             Superseded: the push was rejected.
             Closed: the slot is done with this attempt.
+            HoldfastError: the rows cannot be written to the local disk.
         """
         batch = detached(batch)
         size = size_bytes(batch)
         with self._lock:
             source = self._counting(push)
-            push.batches.append(batch)
-            push.size_bytes += size
-            source.staged_bytes += size
+            if push.file is None and self._fits(size):
+                push.parts.append(batch)
+                push.memory_bytes += size
+                self._memory_bytes += size
+                self._count(source, push, size)
+                return
+        # Without the lock: the slot's thread must not wait for the disk.
+        self._write(push, batch)
+        with self._lock:
+            self._count(self._counting(push), push, size)
+
+    def _fits(self, size: int) -> bool:
+        is_bounded = self._spill is not None
+        return not is_bounded or self._memory_bytes + size <= self._memory_limit_bytes
+
+    @staticmethod
+    def _count(source: _Source, push: StagedPush, size: int) -> None:
+        push.batches += 1
+        push.size_bytes += size
+        source.staged_bytes += size
+
+    def _write(self, push: StagedPush, batch: pa.RecordBatch) -> None:
+        """Append rows to the file of a push, which is begun for the first of them."""
+        assert self._spill is not None
+        try:
+            if push.file is None:
+                file = self._spill.file(batch.schema)
+                with self._lock:
+                    push.file = file
+                    push.parts.append(file)  # found here by who forgets the push
+                    if self._source(push.key.source).staged.get(push.key) is not push:
+                        self._dropped.append(file)
+            push.file.write(batch)
+            if push.file.is_full:
+                self._seal(push)
+        except HoldfastError as error:
+            self._on_failure(error)
+            raise
+
+    def _seal(self, push: StagedPush) -> None:
+        if push.file is not None:
+            push.file.seal()
+            push.file = None
 
     def complete(self, push: StagedPush) -> None:
         """All rows of a push have arrived.
@@ -131,7 +244,13 @@ class Staging:
         Raises:
             Superseded: the push was rejected.
             Closed: the slot is done with this attempt.
+            HoldfastError: the rows cannot be written to the local disk.
         """
+        try:
+            self._seal(push)
+        except HoldfastError as error:
+            self._on_failure(error)
+            raise
         with self._lock:
             self._counting(push)
             push.is_complete = True
@@ -141,8 +260,10 @@ class Staging:
         source = self._source(push.key.source)
         with self._lock:
             if source.staged.get(push.key) is push and not push.is_complete:
-                source.forget(push)
-        self._room_may_be()
+                self._forget(source, push)
+        with suppress(HoldfastError):  # for the descriptor alone: the file is gone, or unreadable
+            self._seal(push)
+        self._changed()
 
     def admit(
         self,
@@ -154,6 +275,8 @@ class Staging:
         watermark: int | None = None,
     ) -> bool:
         """Admit a batch into the channels of its source: the winners' rows in order of split.
+
+        They enter a channel at once as far as it has room, the rest by and by.
 
         The watermark follows them, if there is one. All other pushes of this batch and of earlier
         ones are dropped, and later ones are rejected.
@@ -180,17 +303,17 @@ class Staging:
                 raise _not_next(uid, f"what may follow {after}", f"batch {batch}")
             chosen = {
                 edge: [_complete_push(source, uid, edge, batch, winner) for winner in ordered]
-                for edge in source.channels
+                for edge in source.inlets
             }
-            for edge, channel in source.channels.items():
+            for edge, inlet in source.inlets.items():
                 for push in chosen[edge]:
-                    for rows in push.batches:
-                        channel.offer(rows)
+                    self._let_in(source, push, inlet)
                 if watermark is not None:
-                    channel.offer(Watermark(watermark))
+                    inlet.waiting.append(Watermark(watermark))
             source.admitted = batch
             for push in [each for each in source.staged.values() if each.key.batch <= batch]:
-                source.forget(push)
+                self._forget(source, push)
+            self._fill(source.inlets.values())
 
         return self._command(uid, sequence, apply)
 
@@ -206,8 +329,9 @@ class Staging:
             if source.has_ended and not isinstance(mark, Barrier):
                 raise _not_next(uid, "only barriers, after the end", repr(mark))
             source.has_ended = source.has_ended or isinstance(mark, EndOfInput)
-            for channel in source.channels.values():
-                channel.offer(mark)
+            for inlet in source.inlets.values():
+                inlet.waiting.append(mark)
+            self._fill(source.inlets.values())
 
         return self._command(uid, sequence, apply)
 
@@ -239,7 +363,11 @@ class Staging:
             self._is_closed = True
             for source in self._sources.values():
                 for push in list(source.staged.values()):
-                    source.forget(push)
+                    self._forget(source, push)
+                for inlet in source.inlets.values():
+                    inlet.waiting.clear()
+                    inlet.waiting_bytes = 0
+        self._changed()
         with self._room:
             self._room.notify_all()
 
@@ -253,7 +381,7 @@ class Staging:
                 raise _not_next(uid, f"command {source.sequence + 1}", f"command {sequence}")
             apply(source)
             source.sequence = sequence
-        self._room_may_be()
+        self._changed()
         return True
 
     def _counting(self, push: StagedPush) -> _Source:
@@ -277,7 +405,37 @@ class Staging:
         if self._is_closed:
             raise Closed("the slot is done with this attempt", fix="Stop")
 
-    def _room_may_be(self) -> None:
+    def _forget(self, source: _Source, push: StagedPush) -> None:
+        del source.staged[push.key]
+        source.staged_bytes -= push.size_bytes
+        self._memory_bytes -= push.memory_bytes
+        self._dropped += push.files
+
+    def _let_in(self, source: _Source, push: StagedPush, inlet: _Inlet) -> None:
+        """Append the rows of a push to what waits for room. They are not staged any more."""
+        del source.staged[push.key]
+        source.staged_bytes -= push.size_bytes
+        inlet.waiting.extend(push.parts)
+        inlet.waiting_bytes += push.size_bytes
+
+    def _fill(self, inlets: Iterable[_Inlet]) -> None:
+        for inlet in inlets:
+            self._memory_bytes -= inlet.fill()
+
+    def _taken(self, inlet: _Inlet) -> None:
+        """The channel may have room again. Called by the slot's thread for each element."""
+        # What is admitted after this look finds the room by itself.
+        if inlet.waiting:
+            with self._lock:
+                if not self._is_closed:
+                    self._fill([inlet])
+        self._changed()
+
+    def _changed(self) -> None:
+        """Something has left staging. Without the lock: files take time to remove."""
+        while self._dropped:
+            with suppress(IndexError):  # another thread was first
+                self._dropped.popleft().discard()
         # A thread that begins to wait after this check sees what changed before it.
         if self._awaiting_room:
             with self._room:
@@ -297,7 +455,7 @@ def _complete_push(source: _Source, uid: str, edge: str, batch: int, winner: Win
         "the rows of a winning task did not all arrive",
         where=str(key),
         expected="a complete push",
-        found="none" if push is None else f"{len(push.batches)} batches and no end",
+        found="none" if push is None else f"{push.batches} batches and no end",
         fix="The job starts again from its last checkpoint",
     )
 

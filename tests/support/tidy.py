@@ -33,6 +33,7 @@ DELETERS = {
     "changelog/writing/local_copies.py": "by checked names, in the marked folder of copies",
     "runtime/sinks/files/local_folder.py": "hidden files of a sink, with checked names",
     "runtime/sinks/files/fsspec_folder.py": "likewise",
+    "runtime/task/spill.py": "files that it has made, in the slot's own working directory",
     "runtime/control/registry.py": "files of runs without a live driver, by their whole names",
 }
 """Where files are deleted, and which: everything else asks one of these."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 from holdfast.runtime.protocol.elements import Barrier, Element, EndOfInput, Idle, Watermark
 from holdfast.runtime.protocol.messages import PushKey, Winner
 from holdfast.runtime.task.channel import Bell, Channel, Closed
+from holdfast.runtime.task.spill import Spill
 from holdfast.runtime.task.staging import Staging, Superseded
 from holdfast.storage import Invalid, NotFound
 
@@ -25,11 +27,13 @@ def rows(*values: int) -> pa.RecordBatch:
 class Scene:
     """A source with two edges, and another with one."""
 
-    def __init__(self, capacity_bytes: int = 1 << 20) -> None:
+    def __init__(self, capacity_bytes: int = 1 << 20, spill: Spill | None = None) -> None:
+        """With a `spill` all rows go to disk: there is no memory for them."""
         self.bell = Bell()
         self.channels = {name: Channel(capacity_bytes, self.bell) for name in ("x", "y", "z")}
         of = self.channels
-        self.staging = Staging({"s": {"x": of["x"], "y": of["y"]}, "t": {"z": of["z"]}})
+        sources = {"s": {"x": of["x"], "y": of["y"]}, "t": {"z": of["z"]}}
+        self.staging = Staging(sources, spill=spill)
 
     def push(self, batch: int, split: int, attempt: int, *values: int, edges: str = "xy") -> None:
         for edge in edges:
@@ -47,9 +51,14 @@ def values_of(element: Element) -> list[object]:
     return element.column(0).to_pylist() if isinstance(element, pa.RecordBatch) else [element]
 
 
-@pytest.fixture
-def scene() -> Scene:
-    return Scene()
+@pytest.fixture(params=["in memory", "on disk", "in full channels"])
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+    """Whether rows wait in memory, on disk or in the channel makes no difference."""
+    spill = Spill([str(tmp_path)]) if request.param != "in memory" else None
+    yield Scene(1 if request.param == "in full channels" else 1 << 20, spill)
+    if spill is not None:
+        spill.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_winners_enter_in_order_of_split_with_the_watermark_after_them(scene: Scene) -> None:
@@ -281,8 +290,7 @@ class Tasks:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_many_attempts_at_once_leave_each_row_once(seed: int) -> None:
-    scene = Scene()
+def test_many_attempts_at_once_leave_each_row_once(seed: int, scene: Scene) -> None:
     tasks = Tasks(scene, seed)
     with ThreadPoolExecutor(tasks.SPLITS) as pool:
         for future in [pool.submit(tasks.run_split, split) for split in range(tasks.SPLITS)]:

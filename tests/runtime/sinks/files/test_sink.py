@@ -3,9 +3,6 @@
 import itertools
 import os
 import pickle
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,18 +22,8 @@ from holdfast.storage import (
     SeededEntropy,
     Unavailable,
 )
+from support.full_disk import largest_file
 from support.jobs.sink_files import context, facts, files_in, prepared
-
-
-@contextmanager
-def largest_file(size_bytes: int) -> Iterator[None]:
-    """Files that grow beyond this fail, as on a disk that is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_names_contain_writer_and_checkpoint_and_are_hidden_until_the_commit(

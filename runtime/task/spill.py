@@ -1,0 +1,144 @@
+"""Rows on local disk: what is staged beyond the slot's budget of memory, as streams of Arrow IPC.
+
+A file is read back by mapping it, batch by batch, and loses its name when it is opened for that. So
+its room on the disk is free again when the last of its batches has been processed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.backends.working_directory import WorkingDirectory, remove_dead_directories
+from holdfast.runtime.protocol.elements import size_bytes
+from holdfast.storage import Corrupt
+from holdfast.storage.places.file_errors import translated
+
+__all__ = ["Spill", "SpillFile"]
+
+_KIND = "spill"
+# A mapped file counts to the memory of its process from the first read of a page until the last of
+# its batches is gone: files of all rows of a split would let that grow to the size of the split.
+_FILE_BYTES = 64 << 20
+# Of small batches each buffer would be a call of the operating system.
+_BUFFER_BYTES = 1 << 20
+
+
+class Spill:
+    """The files of one slot, in a working directory that is made for the first one.
+
+    Safe to call from any thread.
+    """
+
+    def __init__(self, directories: Sequence[str] = ()) -> None:
+        """What slots that were killed have left in the directories is removed at once."""
+        self._directories = directories
+        self._directory: WorkingDirectory | None = None
+        self._numbers = count()
+        self._lock = threading.Lock()
+        remove_dead_directories(directories)
+
+    def file(self, schema: pa.Schema) -> SpillFile:
+        """A new file, to be written.
+
+        Raises:
+            Unavailable: no directory can be written to, or the disk is full.
+        """
+        with self._lock:
+            if self._directory is None:
+                self._directory = WorkingDirectory(self._directories, kind=_KIND)
+            path = self._directory.path / f"{next(self._numbers):012}.arrows"
+        return SpillFile(path, schema)
+
+    def close(self) -> None:
+        """Remove all files. Batches that were read stay valid."""
+        with self._lock:
+            if self._directory is not None:
+                self._directory.close()
+
+
+class SpillFile:
+    """Batches of one schema: written by one thread, and then read once, in their order."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._path = path
+        self._written_bytes = 0
+        self._left = 0
+        self._batches: Any = None
+        with self._writing():
+            self._sink = pa.BufferedOutputStream(pa.OSFile(str(path), "wb"), _BUFFER_BYTES)
+            self._writer = pa.ipc.new_stream(self._sink, schema)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is long enough."""
+        return self._written_bytes >= _FILE_BYTES
+
+    @property
+    def has_more(self) -> bool:
+        """Whether not all batches have been read."""
+        return self._left > 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch.
+
+        Raises:
+            HoldfastError: the disk is full, or cannot be written to.
+        """
+        with self._writing():
+            self._writer.write_batch(batch)
+        self._written_bytes += size_bytes(batch)
+        self._left += 1
+
+    def seal(self) -> None:
+        """End the file. Only then it may be read. Harmless when it is done already.
+
+        Raises:
+            HoldfastError: as `write`.
+        """
+        if not self._sink.closed:
+            with self._writing():
+                self._writer.close()
+                self._sink.close()
+
+    def read(self) -> pa.RecordBatch:
+        """The next batch; there is one while the file `has_more`.
+
+        Raises:
+            Corrupt: the file is not as it was written.
+        """
+        try:
+            if self._batches is None:
+                self._batches = pa.ipc.open_stream(pa.memory_map(str(self._path)))
+                self._path.unlink()
+            self._left -= 1
+            return self._batches.read_next_batch()
+        except (pa.ArrowException, OSError, StopIteration) as error:
+            raise Corrupt(
+                "staged rows cannot be read back from local disk",
+                where=str(self._path),
+                expected=f"{self._left + 1} more batches",
+                found=str(error) or "the end of the file",
+                fix="The job starts again from its last checkpoint; let no other program change "
+                "files in this directory",
+            ) from error
+
+    def discard(self) -> None:
+        """Remove the file, by any thread. The thread that writes may go on to write, and `seal`."""
+        with suppress(OSError):
+            self._path.unlink()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise translated(
+                error, "stage rows on local disk", str(self._path), purpose="temporary files"
+            ) from error

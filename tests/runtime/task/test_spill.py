@@ -1,0 +1,220 @@
+"""Staged rows beyond the budget wait on local disk, and come back as they were, by and by."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from holdfast.runtime.protocol.elements import Barrier, Element
+from holdfast.runtime.protocol.messages import PushKey, Winner
+from holdfast.runtime.task import spill as spill_module
+from holdfast.runtime.task.channel import Bell, Channel, Closed
+from holdfast.runtime.task.spill import Spill
+from holdfast.runtime.task.staging import Staging, Superseded
+from holdfast.storage import Corrupt, HoldfastError, Unavailable
+from support.full_disk import largest_file
+
+MIB = 1 << 20
+KEY = PushKey("s", "e", 0, 0, 1)
+
+
+def a_mebibyte(number: int) -> pa.RecordBatch:
+    return pa.record_batch({"a": pa.repeat(number, MIB // 8)})  # in memory that Arrow counts
+
+
+class Scene:
+    """A source with one edge; memory for some staged batches, and a channel for some more."""
+
+    def __init__(self, folder: Path, *, memory_bytes: int, capacity_bytes: int) -> None:
+        self.folder = folder
+        self.spill = Spill([str(folder)])
+        self.channel = Channel(capacity_bytes, Bell())
+        self.failures: list[HoldfastError] = []
+        self.staging = Staging(
+            {"s": {"e": self.channel}},
+            memory_bytes=memory_bytes,
+            spill=self.spill,
+            on_failure=self.failures.append,
+        )
+
+    def push(self, *batches: pa.RecordBatch, key: PushKey = KEY) -> None:
+        push = self.staging.open(key)
+        for batch in batches:
+            self.staging.add(push, batch)
+        self.staging.complete(push)
+
+    def admit(self, sequence: int = 1, batch: int = 0) -> None:
+        self.staging.admit("s", sequence, batch=batch, winners=[Winner(0, 1)])
+
+    def files(self) -> list[Path]:
+        return sorted(self.folder.rglob("*.arrows"))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    scene = Scene(tmp_path, memory_bytes=4 * MIB, capacity_bytes=2 * MIB)
+    yield scene
+    scene.staging.close()
+    scene.spill.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_batch_far_beyond_the_budget_holds_no_more_memory_than_that(scene: Scene) -> None:
+    """By what Arrow has allocated: mapped files are not, their pages are the system's to drop."""
+    gc.collect()
+    before, most, count = pa.total_allocated_bytes(), 0, 64
+    push = scene.staging.open(KEY)
+    for number in range(count):
+        scene.staging.add(push, a_mebibyte(number))
+        most = max(most, pa.total_allocated_bytes() - before)
+    scene.staging.complete(push)
+    assert scene.staging.backlog_bytes("s") == count * MIB
+    scene.admit()
+    scene.staging.mark("s", 2, Barrier(1))
+    for number in range(count):
+        assert scene.channel.size_bytes <= 2 * MIB
+        assert scene.staging.backlog_bytes("s") // MIB == count - number
+        element = scene.channel.take()
+        assert isinstance(element, pa.RecordBatch)
+        assert set(element.column(0).to_numpy()) == {number}
+        most = max(most, pa.total_allocated_bytes() - before)
+        del element
+    assert scene.channel.take() == Barrier(1), "a barrier stays behind the rows before it"
+    assert scene.staging.backlog_bytes("s") == 0
+    assert most <= (4 + 2 + 2) * MIB, f"{most} bytes"
+    assert not scene.files()
+
+
+def test_memory_is_used_again_when_rows_have_left_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill_module, "_FILE_BYTES", 2 * MIB)
+    scene.push(*map(a_mebibyte, range(7)))
+    assert len(scene.files()) == 2, "three batches, in files of two"
+    scene.admit()
+    assert len(list(iter(scene.channel.take, None))) == 7
+    scene.push(a_mebibyte(7), key=KEY._replace(batch=1))
+    assert not scene.files(), "there is memory again"
+    scene.admit(2, 1)
+    assert scene.channel.take() == a_mebibyte(7)
+
+
+def test_the_budget_is_one_for_all_pushes(scene: Scene) -> None:
+    scene.push(*map(a_mebibyte, range(3)))
+    scene.push(*map(a_mebibyte, range(3)), key=KEY._replace(split=1))
+    assert len(scene.files()) == 1
+    scene.staging.admit("s", 1, batch=0, winners=[Winner(0, 1), Winner(1, 1)])
+    taken = list(iter(scene.channel.take, None))
+    assert taken == [a_mebibyte(number) for number in (0, 1, 2, 0, 1, 2)]
+
+
+def test_files_of_pushes_that_do_not_count_are_removed(scene: Scene) -> None:
+    scene.push(*map(a_mebibyte, range(4)))
+    broken = scene.staging.open(KEY._replace(split=1))
+    for each in range(2):
+        scene.staging.add(broken, a_mebibyte(each))
+    slow = scene.staging.open(KEY._replace(attempt=2))
+    scene.staging.add(slow, a_mebibyte(0))
+    scene.push(a_mebibyte(5), key=KEY._replace(attempt=3))
+    assert len(scene.files()) == 3
+    scene.staging.abandon(broken)
+    assert len(scene.files()) == 2
+    scene.admit()
+    assert not scene.files()
+    with pytest.raises(Superseded):
+        scene.staging.add(slow, a_mebibyte(1))
+    scene.staging.abandon(slow)
+    assert len(list(iter(scene.channel.take, None))) == 4
+
+
+def test_closing_drops_what_waits_on_disk(scene: Scene) -> None:
+    scene.push(*map(a_mebibyte, range(9)))
+    scene.admit()
+    scene.push(*map(a_mebibyte, range(9)), key=KEY._replace(batch=1))
+    scene.staging.close()
+    assert scene.staging.backlog_bytes("s") == scene.channel.size_bytes
+    assert len(list(iter(scene.channel.take, None))) == 2
+    with pytest.raises(Closed):
+        scene.push(a_mebibyte(1), key=KEY._replace(batch=2))
+
+
+@pytest.mark.parametrize("room_bytes", [1000, 3 * MIB], ids=["at once", "later"])
+def test_a_full_disk_fails_the_push_and_says_why(tmp_path: Path, room_bytes: int) -> None:
+    scene = Scene(tmp_path, memory_bytes=0, capacity_bytes=MIB)
+    scene.push(pa.record_batch({"a": np.arange(3)}), key=KEY._replace(split=1))  # the directory
+    with (
+        largest_file(room_bytes),
+        pytest.raises(Unavailable, match=r"cannot stage rows on local disk .*Free space") as caught,
+    ):
+        scene.push(*map(a_mebibyte, range(5)))
+    assert str(tmp_path) in str(caught.value)
+    assert scene.failures == [caught.value], "the attempt fails: retries would meet the same disk"
+    scene.staging.close()
+    scene.spill.close()
+
+
+def test_a_file_that_was_changed_is_named(scene: Scene) -> None:
+    scene.push(*map(a_mebibyte, range(6)))
+    (file,) = scene.files()
+    file.write_bytes(file.read_bytes()[: MIB + 1000])
+    scene.admit()
+    with pytest.raises(Corrupt, match=r"read back from local disk .*arrows"):
+        list(iter(scene.channel.take, None))
+
+
+def test_rows_with_dictionaries_of_their_own_come_back(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, memory_bytes=0, capacity_bytes=MIB)
+    batches = [
+        pa.record_batch(
+            {
+                "word": pa.array(words[:2]).dictionary_encode(),
+                "many": pa.ListArray.from_arrays([0, 2, 3], pa.array(words).dictionary_encode()),
+                "none": pa.nulls(2),
+            }
+        )
+        for words in (["a", "b", "a"], ["c", "d", "e"], ["b", "b", "b"])
+    ]
+    scene.push(*batches, batches[0].slice(1, 1))
+    scene.admit()
+    taken: list[Element] = list(iter(scene.channel.take, None))
+    scene.staging.close()
+    scene.spill.close()
+    for expected, found in zip([*batches, batches[0].slice(1, 1)], taken, strict=True):
+        assert isinstance(found, pa.RecordBatch)
+        found.validate(full=True)
+        assert found.to_pylist() == expected.to_pylist()
+
+
+HOLDING = """
+import sys
+import numpy as np, pyarrow as pa
+from holdfast.runtime.task.spill import Spill
+
+file = Spill([sys.argv[1]]).file(pa.schema([("a", pa.int64())]))
+file.write(pa.record_batch({"a": np.arange(1000)}))
+print("written", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_killed_slot_has_left_is_removed_when_the_next_one_starts(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDING, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        Spill([str(tmp_path)])
+        assert list(tmp_path.iterdir()), "it is in use"
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+    Spill([str(tmp_path)])
+    assert not list(tmp_path.iterdir())
