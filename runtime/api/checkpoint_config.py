@@ -44,7 +44,8 @@ class CheckpointConfig:
     """From the trigger of one checkpoint to that of the next. None: only those that are asked
     for, and the final one."""
     mode: str = "exactly-once"
-    """The guarantee of the job; "at-least-once" is refused, since it is not built yet."""
+    """The guarantee of the job: "exactly-once", or "at-least-once", where no channel waits for a
+    barrier, and rows that came behind one may count again after a restore."""
     timeout: Duration = "10min"
     """A checkpoint that is not ready to be stored so long after its trigger is given up."""
     min_pause: Duration = "0s"
@@ -69,14 +70,7 @@ class CheckpointConfig:
     """How state is packed: "lz4", or "" for not at all."""
 
     def __post_init__(self) -> None:
-        if self.mode == "at-least-once":
-            raise Invalid(
-                "checkpoints that are only at-least-once are not built yet",
-                expected="mode 'exactly-once'",
-                found="mode 'at-least-once'",
-                fix="Leave the mode out; exactly-once keeps what at-least-once promises, and more",
-            )
-        check_choice(self.mode, ("exactly-once",), name="mode")
+        check_choice(self.mode, ("exactly-once", "at-least-once"), name="mode")
         check_choice(self.on_cancel, ("delete", "retain"), name="on_cancel")
         check_choice(self.compression, ("", "lz4"), name="compression")
         check_count(self.max_concurrent, name="max_concurrent", least=1)

@@ -341,6 +341,7 @@ class JobRun:
             # Output of checkpoints that this run has completed must not be missing.
             allow_missing_output=parts.allow_missing_output and point is parts.restore,
             open_storage=parts.open_storage,
+            checkpoint_mode=parts.config.mode,
             compression=parts.config.compression,
             first_checkpoint_id=first_checkpoint_id,
             credentials=credentials,

@@ -33,6 +33,7 @@ from holdfast.runtime.driver.startup.start_notes import (
     StartNotes,
     check_commits,
     checkpointing_note,
+    mode_warnings,
     storage_warnings,
 )
 from holdfast.runtime.driver.startup.take_over import Beginning, begin
@@ -341,7 +342,7 @@ class StreamEnvironment:
                 notes = StartNotes(
                     overridden=restoring.note,
                     facts=beginning.notes,
-                    missing=(*network.notes, *missing),
+                    missing=(*network.notes, *mode_warnings(self.checkpointing), *missing),
                 )
                 notes.log(name, checkpointing_note(job.url, self.checkpointing))
                 places = SavepointPlaces(self.checkpointing.savepoint_dir, opens)

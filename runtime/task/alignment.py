@@ -5,8 +5,7 @@ and each batch that is taken, by channel, and asks it which channels may be read
 the chain does, in order. So each mode of checkpoints is one strategy:
 
 - *exactly once, aligned*: a channel whose barrier has come waits; the cut is at the last one.
-- *at least once*: `may_read` is always true; the cut is at the last barrier of a checkpoint, of
-  which several may be on their way, oldest first.
+- *at least once*: no channel waits; the cut is at the last barrier too.
 - *exactly once, unaligned*: the cut is at the first barrier, which the chain hands in before it is
   at the head of its channel; from there on `rows` answers, for a channel whose barrier is still
   to come, an event more, by which the batch becomes a part of the checkpoint.
@@ -15,6 +14,7 @@ the chain does, in order. So each mode of checkpoints is one strategy:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -23,7 +23,14 @@ import pyarrow as pa
 
 from holdfast.runtime.protocol.elements import Barrier
 
-__all__ = ["AlignedExactlyOnce", "Alignment", "AlignmentEvent", "Rows"]
+__all__ = [
+    "AlignedExactlyOnce",
+    "Alignment",
+    "AlignmentEvent",
+    "AtLeastOnce",
+    "Rows",
+    "alignment_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +89,39 @@ class AlignedExactlyOnce(Alignment):
         self._has_barrier = [False] * len(self._has_barrier)
         self._aligning = None
         return (barrier,)
+
+
+class AtLeastOnce(Alignment):
+    """No channel waits, so rows that came behind a barrier may be in the checkpoint.
+
+    A restore reads those once more. Barriers of several checkpoints may be on their way at once.
+    Every channel brings all of them in order, so none is overtaken and the oldest is cut first.
+    """
+
+    def __init__(self, channels: int) -> None:
+        self._under_way: deque[Barrier] = deque()
+        self._came = [0] * channels
+        """By channel, how many of those under way it has brought."""
+
+    def may_read(self, channel: int) -> bool:
+        return True
+
+    def barrier(self, channel: int, barrier: Barrier) -> Sequence[AlignmentEvent]:
+        place = self._came[channel]
+        if place == len(self._under_way):
+            self._under_way.append(barrier)
+        elif self._under_way[place] != barrier:
+            raise AssertionError(
+                f"channel {channel} brings {barrier}, and others {self._under_way[place]}: "
+                "every channel must bring the same"
+            )
+        self._came[channel] += 1
+        if not all(self._came):
+            return ()
+        self._came = [came - 1 for came in self._came]
+        return (self._under_way.popleft(),)
+
+
+def alignment_of(mode: str, channels: int) -> Alignment:
+    """The strategy of a chain with so many channels, in this mode of `CheckpointConfig`."""
+    return AtLeastOnce(channels) if mode == "at-least-once" else AlignedExactlyOnce(channels)

@@ -36,7 +36,7 @@ from holdfast.runtime.protocol.messages import (
 )
 from holdfast.runtime.protocol.metrics import LongCall, SlotMetrics
 from holdfast.runtime.protocol.operator import OperatorContext
-from holdfast.runtime.task.alignment import AlignedExactlyOnce
+from holdfast.runtime.task.alignment import alignment_of
 from holdfast.runtime.task.chain import Chain, chain_inputs
 from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.committer import SlotCommitters
@@ -233,7 +233,7 @@ class Slot:
             chain = Chain(
                 chain_plan,
                 inputs,
-                AlignedExactlyOnce(len(inputs)),
+                alignment_of(self._assignment.checkpoint_mode, len(inputs)),
                 self._routers(chain_plan),
                 self._barrier_arrived,
                 self._take_snapshot,

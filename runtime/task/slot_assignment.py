@@ -20,5 +20,7 @@ class SlotAssignment(AttemptFacts):
     plan: JobPlan
     restored: Mapping[str, Sequence[StateSnapshot]] = field(default_factory=dict)
     """By uid of the operator."""
+    checkpoint_mode: str = "exactly-once"
+    """The `mode` of `CheckpointConfig`."""
     open_storage: OpenStorage = load_storage
     """Opens the storages of savepoints; see `storage_at`."""

@@ -14,7 +14,13 @@ from holdfast.runtime.operators.sink_operator import SinkSpec
 from holdfast.runtime.planning.job_plan import JobPlan
 from holdfast.storage import Capabilities, Invalid
 
-__all__ = ["StartNotes", "check_commits", "checkpointing_note", "storage_warnings"]
+__all__ = [
+    "StartNotes",
+    "check_commits",
+    "checkpointing_note",
+    "mode_warnings",
+    "storage_warnings",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -50,6 +56,14 @@ def checkpointing_note(url: str, config: CheckpointConfig) -> str:
     if config.final_checkpoint:
         return f"no checkpoints while it runs (no interval is set), a final one at {url}"
     return f"no checkpoints but those that are asked for, at {url}"
+
+
+def mode_warnings(config: CheckpointConfig) -> tuple[str, ...]:
+    """Warnings about guarantees that the mode of checkpoints lacks, a sentence each."""
+    if config.mode == "exactly-once":
+        return ()
+    lacks = "after a restore rows may count again, in state and in what sinks commit"
+    return (f"checkpoints are at-least-once: {lacks}",)
 
 
 def storage_warnings(url: str, capabilities: Capabilities) -> tuple[str, ...]:

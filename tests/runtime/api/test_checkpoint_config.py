@@ -157,9 +157,9 @@ def test_an_invalid_setting_is_refused_by_name(wrong: dict[str, Any]) -> None:
     assert caught.value.expected
 
 
-def test_a_mode_that_is_not_built_yet_is_refused_as_such() -> None:
-    with pytest.raises(Invalid, match="at-least-once are not built yet"):
-        CheckpointConfig(mode="at-least-once")
+def test_both_modes_are_known() -> None:
+    assert CheckpointConfig().mode == "exactly-once"
+    assert CheckpointConfig(mode="at-least-once").mode == "at-least-once"
 
 
 def test_a_pause_and_concurrent_checkpoints_exclude_each_other() -> None:

@@ -67,6 +67,8 @@ CHECKPOINTS = "execution.checkpointing."
             "checkpointing.final_checkpoint",
             False,
         ),
+        (f"{CHECKPOINTS}mode", "EXACTLY_ONCE", "checkpointing.mode", "exactly-once"),
+        (f"{CHECKPOINTS}mode", "at_least_once", "checkpointing.mode", "at-least-once"),
         (f"{CHECKPOINTS}savepoint-dir", "/s", "checkpointing.savepoint_dir", "/s"),
         ("state.savepoints.dir", "/s", "checkpointing.savepoint_dir", "/s"),
         (f"{CHECKPOINTS}snapshot-compression", "true", "checkpointing.compression", "lz4"),
@@ -231,7 +233,6 @@ def test_options_of_a_changelog_are_among_them() -> None:
         ),
         ({f"{CHECKPOINTS}timeout": "0 s"}, "timeout is out of range"),
         ({f"{CHECKPOINTS}num-retained": "0"}, "num-retained': retained is out of range"),
-        ({f"{CHECKPOINTS}mode": "AT_LEAST_ONCE"}, "only at-least-once are not built yet"),
         (
             {f"{CHECKPOINTS}min-pause": "1 s", f"{CHECKPOINTS}max-concurrent-checkpoints": "2"},
             "leaves no room for concurrent ones",

@@ -233,11 +233,11 @@ def test_a_checkpoint_that_was_called_off_before_its_barrier_is_not_answered(
     check_only_the_second_is_there(stage)
 
 
+@pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
 def test_a_checkpoint_aborted_during_alignment_leaves_no_file(
-    make: Callable[..., Stage],
-    backend: StateBackend,
+    make: Callable[..., Stage], backend: StateBackend, mode: str
 ) -> None:
-    stage = make(backend=backend)
+    stage = make(backend=backend, mode=mode)
     stage.slot.open()
     stage.orders(*ORDERS)
     stage.sources[0].offer(Barrier(1))
@@ -248,6 +248,28 @@ def test_a_checkpoint_aborted_during_alignment_leaves_no_file(
     stage.offer(Barrier(2))
     stage.work()
     check_only_the_second_is_there(stage)
+
+
+def test_rows_behind_a_barrier_are_in_a_checkpoint_at_least_once(
+    make: Callable[..., Stage], backend: StateBackend
+) -> None:
+    """Two are under way: a channel has brought both barriers, and rows behind each."""
+    stage = make(backend=backend, mode="at-least-once")
+    stage.slot.open()
+    large = ORDERS[0]
+    for element in (Barrier(1), large, Barrier(2), large):
+        if element is large:
+            stage.orders(large)
+        else:
+            stage.sources[0].offer(element)
+    stage.work()
+    for number in (1, 2):
+        stage.sources[1].offer(Barrier(number))
+        stage.work()
+        assert stage.driver.wait_for(Acknowledge, number).checkpoint_id == number
+    rows = [len(rows) for part, rows in stage.shelf.prepared.items() if part.startswith("large/")]
+    assert rows == [2], "both are in the first one"
+    stage.slot.close()
 
 
 def test_a_slot_that_stops_in_the_middle_of_a_checkpoint_leaves_no_file(

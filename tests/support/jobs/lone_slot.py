@@ -68,6 +68,7 @@ class Stage:
         restored_from: JobStorage | None = None,
         backend: StateBackend | None = None,
         open_storage: OpenStorage = load_storage,
+        mode: str = "exactly-once",
         **restored: list[StateSnapshot],
     ) -> None:
         storage = FileSystemCheckpointStorage(url, inline_limit_bytes=0)
@@ -90,6 +91,7 @@ class Stage:
                 restored=restored,
                 restored_from=restored_from,
                 open_storage=open_storage,
+                checkpoint_mode=mode,
                 first_checkpoint_id=1,
             ),
             0,

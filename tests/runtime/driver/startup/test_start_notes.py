@@ -1,10 +1,11 @@
-"""What is said at the start of a job of where its checkpoints are."""
+"""What is said at the start of a job of its checkpoints."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.runtime.driver.startup.start_notes import storage_warnings
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
+from holdfast.runtime.driver.startup.start_notes import mode_warnings, storage_warnings
 from holdfast.storage import FileSystemCheckpointStorage, load_storage
 
 
@@ -25,3 +26,12 @@ def test_a_file_system_that_proves_nothing_is_named(tmp_path: Path) -> None:
     power, commits = storage_warnings(storage.url, storage.capabilities)
     assert power == f"checkpoints at local://{tmp_path} may not survive the loss of power"
     assert commits.startswith("of two drivers of this job both could commit at local://")
+
+
+def test_a_job_that_may_count_rows_twice_says_so() -> None:
+    assert mode_warnings(CheckpointConfig()) == ()
+    (said,) = mode_warnings(CheckpointConfig(mode="at-least-once"))
+    assert said == (
+        "checkpoints are at-least-once: after a restore rows may count again, in state and in "
+        "what sinks commit"
+    )
