@@ -20,6 +20,7 @@ from holdfast.runtime.task.chain import Chain
 from holdfast.runtime.task.gate import Gate
 from holdfast.runtime.task.slot import Slot
 from holdfast.storage import JobManagerCheckpointStorage, JobOwner
+from support.simulations.answers import ExactlyOnce
 from support.simulations.runs import Simulation
 from support.simulations.savepoints import SavedSimulation
 from support.simulations.shared_files import SharedFiles
@@ -29,6 +30,7 @@ from support.states.tried_backends import TRIED
 SEEDS = 120
 """Each is the story of one backend: they are dealt over all."""
 _AT_ONCE = 10
+AT_LEAST_ONCE = "at-least-once"
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +63,41 @@ def test_a_job_may_be_stopped_and_gone_on_with_from_its_savepoint() -> None:
     for seed in range(8):
         ended += SavedSimulation(seed, faults=0, backend=TRIED[0]).run().ended
     assert {SavepointPurpose.STOP, SavepointPurpose.CANCEL} <= {*ended}
+
+
+def test_no_row_is_lost_at_least_once() -> None:
+    """And some are counted twice, after the restore of a checkpoint that has them already."""
+    twice = 0
+    for seed in range(40_000, 40_010):
+        simulation = run(seed, mode=AT_LEAST_ONCE, backend=TRIED[0])
+        exactly = ExactlyOnce(simulation.answer(simulation.batches))
+        twice += not exactly.is_complete(simulation.shelf.seen)
+    assert twice
+
+
+@pytest.mark.slow
+@pytest.mark.dealt("first")
+@pytest.mark.parametrize("first", range(40_000, 40_000 + SEEDS, _AT_ONCE))
+@pytest.mark.parametrize("kind", [Simulation, SavedSimulation])
+def test_no_row_is_lost_at_least_once_whatever_fails(first: int, kind: type[Simulation]) -> None:
+    for seed in range(first, first + _AT_ONCE):
+        run(seed, kind, mode=AT_LEAST_ONCE)
+
+
+class StoppedSimulation(SavedSimulation):
+    """Nothing is restored but savepoints that have stopped the job."""
+
+    purposes = (SavepointPurpose.STOP,)
+
+
+def test_what_is_stopped_counts_once_also_at_least_once() -> None:
+    """Nothing follows the barrier of such a savepoint."""
+    ended = []
+    for seed in range(12):
+        simulation = StoppedSimulation(seed, faults=0, mode=AT_LEAST_ONCE, backend=TRIED[0])
+        simulation.rule = ExactlyOnce(simulation.answer(simulation.batches))
+        ended += simulation.run().ended
+    assert len(ended) > 5
 
 
 @pytest.mark.slow
@@ -135,8 +172,8 @@ def test_a_driver_dies_around_its_last_words(verb: str, is_done: bool) -> None: 
     assert simulation.job.completed() == ()
 
 
-def run(seed: int, kind: type[Simulation] = Simulation) -> Simulation:
-    simulation = kind(seed)
+def run(seed: int, kind: type[Simulation] = Simulation, **settings: Any) -> Simulation:
+    simulation = kind(seed, **settings)
     try:
         return simulation.run()
     except Broken as error:

@@ -457,12 +457,15 @@ class SimulatedCluster:
         self.watch: Callable[[SimulatedSlot], bool] = lambda slot: slot.slot.step()
         """Has a slot do a step; a test may look before and after."""
         self.deployments: list[SimulatedDeployment] = []
+        self.restored: dict[str, int] = {}
+        """By attempt, as sinks call it: the number of the checkpoint that it was restored from."""
 
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> SimulatedDeployment:
         slots = [
             SimulatedSlot(self._world, launch, number, self.watch)
             for number in range(launch.plan.parallelism)
         ]
+        self.restored[f"{launch.epoch:020d}.{launch.attempt:010d}"] = launch.restored_number
         deployment = SimulatedDeployment(self._world, self._world.process, events, slots)
         self.deployments.append(deployment)
         self._world.actors.append(deployment)

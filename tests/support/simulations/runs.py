@@ -39,6 +39,7 @@ from holdfast.storage import (
 from holdfast.storage.jobs.metadata import SAVED_AT
 from holdfast.storage.restore_points import RestorePoint
 from holdfast.storage.retries import Backoff
+from support.simulations.answers import AtLeastOnce, ExactlyOnce, Rule
 from support.simulations.cluster import (
     STEP_WEIGHT,
     SimulatedCluster,
@@ -95,14 +96,22 @@ class Simulation:
     sinks: Sequence[str] = SINKS
     eagerness = 0.5
     """How much more than other things sources push."""
+    has_savepoints = False
+    """Whether there may be savepoints, which are taken beside checkpoints."""
 
-    def __init__(self, seed: int, *, faults: int | None = None, backend: str | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        faults: int | None = None,
+        backend: str | None = None,
+        mode: str = "exactly-once",
+    ) -> None:
         self.world = World(seed, faults=faults)
         self.backend_name = turn(seed) if backend is None else backend
         chance = self.world.random
         self.batches = self.drawn(random.Random(seed))
         self.parallelism = chance.choice((1, 2, 2, 3))
-        self.expected = self.answer()
         seen: dict[str, Counter[Row]] = {uid: Counter() for uid in self.sinks}
         self.shelf = Shelf(self.world, self._check_commit, seen=seen)
         self.storage = SimulatedStorage(self.world, self._check_checkpoint, self._check_deletion)
@@ -111,6 +120,7 @@ class Simulation:
         concurrent = chance.choice((1, 2, 3))
         self.config = CheckpointConfig(
             interval=chance.choice(("10ms", "30ms", "200ms")),
+            mode=mode,
             timeout=f"{max(chance.choice((1_000, 5_000)), self._least_timeout_ms())}ms",
             max_concurrent=concurrent,
             min_pause=chance.choice((0, "50ms")) if concurrent == 1 else 0,
@@ -118,6 +128,7 @@ class Simulation:
             retained=chance.choice((1, 2)),
         )
         self.cluster = SimulatedCluster(self.world)
+        self.rule = self.ruled()
         self.completed: list[tuple[int, int]] = []
         self.gone_on_from: list[tuple[int, int]] = []
         """Savepoints that drivers restored: the driver's number, and the savepoint's."""
@@ -134,9 +145,18 @@ class Simulation:
         """What the sources have."""
         return orders_of(chance)
 
-    def answer(self) -> dict[str, Counter[Row]]:
+    def answer(self, batches: dict[str, list[Batch]]) -> dict[str, Counter[Row]]:
         """The right answer of each sink."""
-        return expected(self.batches)
+        return expected(batches)
+
+    def ruled(self) -> Rule:
+        """What the mode of its checkpoints promises."""
+        right = self.answer(self.batches)
+        if self.config.mode == "exactly-once":
+            return ExactlyOnce(right)
+        is_one_at_once = self.config.max_concurrent == 1 and not self.has_savepoints
+        committed, restored = self.shelf.committed, self.cluster.restored
+        return AtLeastOnce(right, committed, restored, is_one_at_once=is_one_at_once)
 
     def planned(self) -> JobPlan:
         """The job."""
@@ -348,11 +368,12 @@ class Simulation:
             for by, checkpoint_id in (*self.completed, *self.gone_on_from)
         )
         _promise(f"{part} is committed before its checkpoint", is_kept=is_written)
-        seen = self.shelf.seen[uid] + Counter(self.shelf.prepared[part])
-        _promise(f"{part} has rows that are too many", is_kept=seen <= self.expected[uid])
+        more = Counter(self.shelf.prepared[part])
+        is_sound = self.rule.is_sound(part, more, self.shelf.seen[uid] + more)
+        _promise(f"{part} has rows that are too many", is_kept=is_sound)
 
     def _check_end(self) -> None:
-        _promise("rows are missing", is_kept=self.shelf.seen == self.expected)
+        _promise("rows are missing", is_kept=self.rule.is_complete(self.shelf.seen))
 
 
 def _promise(what: str, *, is_kept: bool) -> None:

@@ -72,10 +72,8 @@ class SaturatedSimulation(Simulation):
         web, shop = SOURCES
         return {web: _orders(chance, 25, 1), shop: _orders(chance, 25, _SPLIT_ROWS)}
 
-    def answer(self) -> dict[str, Counter[Row]]:
-        return {
-            sink: _answer(self.batches[uid]) for uid, sink in zip(SOURCES, self.sinks, strict=True)
-        }
+    def answer(self, batches: dict[str, list[Batch]]) -> dict[str, Counter[Row]]:
+        return {sink: _answer(batches[uid]) for uid, sink in zip(SOURCES, self.sinks, strict=True)}
 
     def planned(self) -> JobPlan:
         builder = Builder()

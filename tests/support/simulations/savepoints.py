@@ -7,6 +7,7 @@ ended on the way; and what a savepoint refers to is in its folder.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -19,16 +20,17 @@ from holdfast.storage.restore_points import RestorePoint
 from support.simulations.runs import Simulation
 from support.simulations.world import Broken
 
-_PURPOSES = (
-    *[SavepointPurpose.KEEP_RUNNING] * 3,
-    SavepointPurpose.STOP,
-    SavepointPurpose.STOP,
-    SavepointPurpose.CANCEL,
-)
-
 
 class SavedSimulation(Simulation):
     """One job as in `Simulation`, and users that request savepoints of it."""
+
+    has_savepoints = True
+    purposes: Sequence[SavepointPurpose] = (
+        *[SavepointPurpose.KEEP_RUNNING] * 3,
+        SavepointPurpose.STOP,
+        SavepointPurpose.STOP,
+        SavepointPurpose.CANCEL,
+    )
 
     def __init__(self, seed: int, **settings: Any) -> None:
         super().__init__(seed, **settings)
@@ -87,7 +89,7 @@ class SavedSimulation(Simulation):
         self._wishes_left -= 1
         folder = SavepointFolder.begin(self.storage, "job")
         order = SavepointOrder(
-            folder, self._chance.choice([*SavepointFormat]), self._chance.choice(_PURPOSES)
+            folder, self._chance.choice([*SavepointFormat]), self._chance.choice(self.purposes)
         )
         self.orders.append(order)
         self.world.process.at_death.append(partial(self._lose_answer, order))
