@@ -24,14 +24,21 @@ _HEAD = """# Options
 This page is generated from the table of options (`python tools/options_page.py`).
 
 Options set arguments that a program leaves out. Their names and meaning are Flink's where it has
-them. They are set on a command line, `holdfast run -DKEY=VALUE app.py`, or in a Spark session,
-with `spark.holdfast.` before the key: by `spark-submit --conf`, in spark-defaults.conf, or by
-`spark.conf.set`.
+them. They are set
 
-**What counts if several set the same**: the program, then the command line, then the session, then
-the default. A command line that contradicts the program is refused. A session is passed over where
-the program sets something else, since it may be made for many programs. An unknown option, or a
-value that is not accepted, is refused before a job starts.
+- on a command line: `holdfast run -DKEY=VALUE app.py`;
+- in a file: `holdfast run --config FILE app.py`, or the one that the environment variable
+  `HOLDFAST_CONF` names, for programs that Python or spark-submit runs as well. It is YAML, as
+  Flink's `config.yaml`, with nested keys, flat ones, or both;
+- in a Spark session, with `spark.holdfast.` before the key: by `spark-submit --conf`, in
+  spark-defaults.conf, or by `spark.conf.set`.
+
+**What counts if several set the same**: the program, then the command line, then the file, then the
+session, then the default. A command line that contradicts the program is refused. A file or a
+session is passed over where the program sets something else, since it may be made for many
+programs. An unknown option, or a value that is not accepted, is refused before a job starts; the
+error says where it was set, with the line of the file. An option that is set under an older name is
+honoured, with a warning.
 
 Values: a duration is `500 ms` or `1h 30min`, a bare number is in milliseconds. A size is `64 mb`,
 with units of 1024; a bare number is in bytes. Words may be in upper or lower case."""

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.storage import Invalid
 from holdfast.storage.options.checks import check_count, check_number
@@ -27,6 +27,7 @@ from holdfast.storage.options.table import Option, Owner, Settings
 
 __all__ = [
     "RESTART_OPTIONS",
+    "RESTART_PREFIX",
     "ExponentialDelayRestart",
     "FailureRateRestart",
     "FixedDelayRestart",
@@ -272,7 +273,8 @@ class _ExponentialDelay:
         return int(self._initial_ms * factor**self._attempts)
 
 
-_PREFIX = "restart-strategy."
+RESTART_PREFIX = "restart-strategy."
+"""Begins the names of all options of restarts."""
 _STRATEGIES: dict[str, type[RestartStrategy]] = {
     "none": NoRestart,
     "fixed-delay": FixedDelayRestart,
@@ -309,33 +311,45 @@ _KEYS: dict[str, dict[str, Codec]] = {
 
 RESTART_OPTIONS = (
     Option(
-        f"{_PREFIX}type",
+        f"{RESTART_PREFIX}type",
         _RESTART,
         "type",
         one_of({name: name for name in _STRATEGIES}),
         doc="The strategy.",
     ),
     *(
-        Option(f"{_PREFIX}{name}.{key}", _OWNERS[name], key.replace("-", "_"), codec)
+        Option(f"{RESTART_PREFIX}{name}.{key}", _OWNERS[name], key.replace("-", "_"), codec)
         for name, codecs in _KEYS.items()
         for key, codec in {**codecs, "max-same-failures": _COUNT_OR_INFINITE}.items()
     ),
 )
 
 
-def restart_strategy(settings: Settings) -> RestartStrategy | None:
+def restart_strategy(*sources: Settings) -> RestartStrategy | None:
     """The strategy that options name; None if none is named.
+
+    Sources come in the order of precedence. Those behind the one that names the strategy may have
+    options of others, which are passed over.
 
     Raises:
         Invalid: there are options of a strategy that is not named, or its fields do not fit.
     """
-    kind = settings.of(_RESTART).get("type")
-    for name, owner in _OWNERS.items():
-        if settings.of(owner) and name != kind:
-            raise Invalid(
-                f"an option of another restart strategy is set: {name}",
-                where=settings.where(),
-                expected=f"{_PREFIX}type={name}",
-                found=f"{_PREFIX}type={kind}" if kind else f"no {_PREFIX}type",
-            )
-    return None if kind is None else _STRATEGIES[kind](**settings.of(_OWNERS[kind]))
+    naming = next((each for each in sources if "type" in each.of(_RESTART)), None)
+    kind = None if naming is None else naming.of(_RESTART)["type"]
+    for settings in sources:
+        for name, owner in _OWNERS.items():
+            if settings.of(owner) and name != kind:
+                raise Invalid(
+                    f"an option of another restart strategy is set: {name}",
+                    where=settings.where(settings.keys[next(iter(settings.arguments(owner)))]),
+                    expected=f"{RESTART_PREFIX}type={name}",
+                    found=f"{RESTART_PREFIX}type={kind}" if kind else f"no {RESTART_PREFIX}type",
+                )
+        if settings is naming:
+            break
+    if kind is None:
+        return None
+    fields: dict[str, Any] = {}
+    for settings in reversed(sources):
+        fields |= settings.of(_OWNERS[kind])
+    return _STRATEGIES[kind](**fields)

@@ -63,6 +63,15 @@ _Options = Annotated[
         "list of processes: pass keys and passwords by the environment.",
     ),
 ]
+_Config = Annotated[
+    str | None,
+    option(
+        "--config",
+        metavar="FILE",
+        about="A file of options: YAML, as Flink's config.yaml. Without it the one that the "
+        "environment variable HOLDFAST_CONF names, if it is set.",
+    ),
+]
 
 
 class RunCommand(TyperCommand):
@@ -83,13 +92,15 @@ def run_app(
     restore: _Restore = None,
     claim_mode: _ClaimMode = None,
     allow_non_restored: _AllowNonRestored = False,
+    config: _Config = None,
     options: _Options = None,
 ) -> None:
     """Run a Python program that starts a job, as python APP.py would, with options.
 
     Options set arguments that the program leaves out of its StreamEnvironment and CheckpointConfig.
-    They precede those of the session (spark.holdfast.*). An option that contradicts the program, or
-    that does not exist, is refused. All are listed below.
+    Those of -D precede those of --config, and they those of the session (spark.holdfast.*). One
+    that does not exist is refused, and so is a -D that contradicts the program. All are listed
+    below.
 
     -s is about this one start and precedes what the program passes, such as restore="latest".
 
@@ -99,6 +110,8 @@ def run_app(
 
         holdfast run -Dstate.backend.type=rocksdb -Dparallelism.default=8 orders.py --day 5
 
+        holdfast run --config production.yaml -Dparallelism.default=8 orders.py
+
         holdfast run -s s3://bucket/checkpoints/orders/chk-00000000000000000042 orders.py
 
     Exit codes: those of the program; 1 if it raised, if an option is refused, or if none was used,
@@ -106,6 +119,7 @@ def run_app(
     """
     # Options import backends, without which other commands start a second faster.
     from holdfast.runtime.options.command_line import CommandLine, running_with  # noqa: PLC0415
+    from holdfast.runtime.options.config_file import config_settings  # noqa: PLC0415
 
     given = key_value_pairs(options or ())
     named = {
@@ -119,18 +133,20 @@ def run_app(
                 f"option {key!r} is given twice", where=COMMAND_LINE, found=f"-D{key}={given[key]}"
             )
     given |= {key: text for key, text in named.items() if text is not None}
-    with running_with(CommandLine(given)) as line:
+    with running_with(CommandLine(given, config_settings(config))) as line:
         run_program(app, arguments or ())
-        _check_used(line, given, app)
+        _check_used(line, given, config, app)
 
 
-def _check_used(line: CommandLine, given: dict[str, str], app: Path) -> None:
+def _check_used(line: CommandLine, given: dict[str, str], config: str | None, app: Path) -> None:
     """Refuse options that had no effect."""
-    if given and not line.has_environment:
+    named = [f"{key}={text}" for key, text in given.items()]
+    named += [f"--config {config}"] if config else []
+    if named and not line.has_environment:
         raise Invalid(
             "the program has ended, and made no StreamEnvironment: the options had no effect",
             where=str(app),
-            found=", ".join(f"{key}={text}" for key, text in given.items()),
+            found=", ".join(named),
         )
     if _PATH in given and not line.has_job:
         raise Invalid(

@@ -16,6 +16,7 @@ from holdfast.changelog.options import CHANGELOG, changelog_options
 from holdfast.runtime.api.checkpoint_config import CHECKPOINTING, CheckpointConfig
 from holdfast.runtime.api.network_config import NETWORK, NetworkConfig
 from holdfast.runtime.api.restart_strategies import (
+    RESTART_PREFIX,
     RestartStrategy,
     default_restart,
     restart_strategy,
@@ -30,7 +31,7 @@ from holdfast.runtime.options.table import GivenOptions, disagreement, fields_se
 from holdfast.storage import CheckpointStorage, Invalid, load_storage
 from holdfast.storage.options.checks import text_fix
 from holdfast.storage.options.durations import Duration
-from holdfast.storage.options.table import Settings
+from holdfast.storage.options.table import Settings, contradicting
 
 __all__ = [
     "Arguments",
@@ -78,7 +79,7 @@ class Arguments:
     slot_request_timeout: Duration
 
 
-def parallelism_of(code: CodeArguments, line: Settings, session: Settings) -> int:
+def parallelism_of(code: CodeArguments, options: GivenOptions) -> int:
     """How many slots a session needs room for that is yet to be made.
 
     Refuses what can be refused without the session.
@@ -86,8 +87,8 @@ def parallelism_of(code: CodeArguments, line: Settings, session: Settings) -> in
     Raises:
         Invalid: as `choose_all`.
     """
-    options = GivenOptions(_without_changelog(line), _without_changelog(session))
-    return choose_all(code, options).parallelism
+    line, file, session = map(_without_changelog, options.sources)
+    return choose_all(code, GivenOptions(line, session, file)).parallelism
 
 
 def _without_changelog(settings: Settings) -> Settings:
@@ -153,8 +154,13 @@ def choose_checkpointing(
             found=repr(code),
         )
     config = code if isinstance(code, CheckpointConfig) else CheckpointConfig(interval=code)
-    chosen = options.choose(CHECKPOINTING, fields_set(config))
-    return replace(config, **chosen)
+    passed = fields_set(config)
+    chosen = options.choose(CHECKPOINTING, passed)
+    try:
+        return replace(config, **chosen)
+    except Invalid as error:  # each source agrees with itself, and two do not with each other
+        where = options.origins(contradicting(CHECKPOINTING, chosen, error))
+        raise error.replaced(where=where) from error
 
 
 def _choose_network(code: NetworkConfig | None, options: GivenOptions) -> NetworkConfig:
@@ -182,12 +188,13 @@ def _choose_rocksdb(backend: Any, options: GivenOptions) -> Any:
 
 
 def _choose_restart(code: RestartStrategy | None, options: GivenOptions) -> RestartStrategy | None:
-    named = restart_strategy(options.line)
     if code is None:
-        return named or restart_strategy(options.session)
+        return restart_strategy(*options.sources)
     _check_kind(code, RestartStrategy, "restart", "such as FixedDelayRestart(attempts=3)")
-    if named is not None and named != code:
-        raise disagreement(options.line, "restart-strategy.type", "restart", code, named)
+    given = [key for key in options.line.keys.values() if key.startswith(RESTART_PREFIX)]
+    named = restart_strategy(*options.sources) if given else code
+    if named != code:
+        raise disagreement(options.line, given[0], "restart", code, named)
     return code
 
 
@@ -264,7 +271,7 @@ def with_changelog(
     if changelog is False or is_logged:
         return backend
     if not isinstance(changelog, ChangelogOptions):
-        logged = changelog_options({**options.session.of(CHANGELOG), **given}, enabled=changelog)
+        logged = changelog_options({**options.beneath(CHANGELOG), **given}, enabled=changelog)
         return backend if logged is None else ChangelogStateBackend(backend, logged)
     return ChangelogStateBackend(backend, changelog)
 

@@ -1,4 +1,4 @@
-"""The options that `holdfast run` was given beside the program that it runs.
+"""The options that `holdfast run` was given beside the program that it runs, and their file.
 
 They belong to the process, as `sys.argv` does: set once, before the program begins, and read when
 it makes its environment. A program that Python runs by itself has none.
@@ -27,8 +27,13 @@ class CommandLine:
         Invalid: an option does not exist, or its value is not accepted.
     """
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self.settings: Settings = read_settings(options, source=COMMAND_LINE, prefix="-D")
+    def __init__(self, options: Mapping[str, str], file: Settings | None = None) -> None:
+        self.settings: Settings = read_settings(
+            options, source=COMMAND_LINE, prefix="-D", file=file
+        )
+        self.file = file
+        """What the file of options sets; None if this process was not started by the command, so
+        that the environment has not been asked yet."""
         self._path = options.get(RESTORE_PATH)
         self._lock = threading.Lock()
         self._first_job: str | None = None

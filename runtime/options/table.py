@@ -1,14 +1,14 @@
 """All options of a job, as each room states its own, how a source is read, and which one counts.
 
 As in Flink the program comes first. Flink ignores the others then. Here the command line must not
-contradict the program: its user has just typed it, and would believe that it has an effect. A
-session may be made for many programs, so what it sets is passed over without an error.
+contradict the program: its user has just typed it, and would believe that it has an effect. A file
+or a session may be made for many programs, so what it sets is passed over without an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from holdfast.backends.rocksdb.option_rows import ROCKSDB, ROCKSDB_OPTIONS
@@ -45,23 +45,32 @@ OPTIONS = OptionTable(
 """In the order of docs/options.md."""
 
 
-def read_settings(texts: Mapping[str, str], *, source: str, prefix: str = "") -> Settings:
+def read_settings(
+    texts: Mapping[str, str],
+    *,
+    source: str,
+    prefix: str = "",
+    lines: Mapping[str, int] | None = None,
+    file: Settings | None = None,
+) -> Settings:
     """The options that a source sets, checked as far as that is possible before a job starts.
 
     A program may never make an environment, so a mistake must be found here and not there. What
-    only a session knows, such as how a bucket is reached, is not checked.
+    only a session knows, such as how a bucket is reached, is not checked. `lines` says where each
+    option is in a file, and `file` what the source may build on.
 
     Raises:
         Invalid: as `OptionTable.read`; or options of a restart strategy or of a backend are set,
             and another one is named.
     """
-    settings = OPTIONS.read(texts, source=source, prefix=prefix)
-    restart_strategy(settings)
-    backend = settings.values.get("backend", "rocksdb")
-    if settings.of(ROCKSDB) and backend != "rocksdb":
+    settings = OPTIONS.read(texts, source=source, prefix=prefix, lines=lines)
+    below = file or Settings()
+    restart_strategy(settings, below)
+    backend = settings.values.get("backend", below.values.get("backend", "rocksdb"))
+    if backend != "rocksdb" and settings.of(ROCKSDB):
         raise Invalid(
             "options of the state backend rocksdb are set, and another backend is named",
-            where=settings.where(),
+            where=settings.where(settings.keys[settings.arguments(ROCKSDB)[0]]),
             expected="state.backend.type=rocksdb",
             found=f"state.backend.type={backend}",
         )
@@ -90,6 +99,34 @@ class GivenOptions:
     """On the command line of `holdfast run`."""
     session: Settings
     """In the Spark session."""
+    file: Settings = field(default_factory=Settings)
+    """In the file that the command line or the environment names."""
+
+    @property
+    def sources(self) -> tuple[Settings, ...]:
+        """In the order of precedence; before all of them comes the program."""
+        return (self.line, self.file, self.session)
+
+    def beneath(self, owner: Owner) -> dict[str, Any]:
+        """The fields of an owner that sources set which the program may contradict."""
+        return {**self.session.of(owner), **self.file.of(owner)}
+
+    def older_names(self) -> tuple[str, ...]:
+        """A warning for each option that is set under an older name."""
+        return tuple(
+            f"{settings.where(key)} is an older name: write {OPTIONS.option(argument).key}"
+            for settings in self.sources
+            for argument, key in settings.keys.items()
+            if key != OPTIONS.option(argument).key
+        )
+
+    def origins(self, arguments: Iterable[str]) -> str:
+        """Where arguments are set, for errors: in the program, or in the first of the sources."""
+        left, told = set(arguments), []
+        for settings in self.sources:
+            told += [settings.where(settings.keys[each]) for each in settings.keys if each in left]
+            left.difference_update(settings.keys)
+        return "; ".join((*told, "the program") if left else told)
 
     def choose(self, owner: Owner, code: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of an owner that any source sets; `code` has those that the program sets.
@@ -103,7 +140,7 @@ class GivenOptions:
                 option = OPTIONS.option(owner.argument(name))
                 if not option.codec.is_same(code[name], value):
                     raise disagreement(self.line, option.key, option.field, code[name], value)
-        return {**self.session.of(owner), **given, **code}
+        return {**self.beneath(owner), **given, **code}
 
 
 def fields_set(config: Any) -> dict[str, Any]:
@@ -112,8 +149,8 @@ def fields_set(config: Any) -> dict[str, Any]:
     return {name: value for name, (value, default) in values.items() if value != default}
 
 
-def _default(field: Any) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
+def _default(of: Any) -> Any:
+    return of.default if of.default_factory is MISSING else of.default_factory()
 
 
 def disagreement(line: Settings, key: str, field: str, code: Any, value: Any) -> Invalid:

@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,6 +46,7 @@ from holdfast.runtime.options.arguments import (
     parallelism_of,
 )
 from holdfast.runtime.options.command_line import command_line
+from holdfast.runtime.options.config_file import config_settings
 from holdfast.runtime.options.environment_options import Restoring
 from holdfast.runtime.options.table import GivenOptions, session_settings
 from holdfast.runtime.planning.graph import Graph, Input, Node
@@ -124,8 +126,8 @@ class StreamEnvironment:
             5 minutes: at its start, and after each failure.
 
     Options set what is None here, if they are given: those of the command line
-    (`holdfast run -D`), or else of the session (`spark.holdfast.` and Flink's name of it); see
-    docs/options.md.
+    (`holdfast run -D`), or else of a file (`holdfast run --config`, or the one that HOLDFAST_CONF
+    names), or else of the session (`spark.holdfast.` and Flink's name of it); see docs/options.md.
 
     One environment may start several jobs. Each is what was written since the last one was started;
     streams that were made before are that one's, and can be used no more.
@@ -166,11 +168,13 @@ class StreamEnvironment:
             slot_request_timeout=slot_request_timeout,
         )
         self._line = command_line()
+        # A program that Python runs by itself has the file that its environment names.
+        file = config_settings() if self._line.file is None else self._line.file
         if spark is None:
-            spark = _session_for(code, self._line.settings)
+            spark = _session_for(code, GivenOptions(self._line.settings, Settings(), file))
         check_classic(spark)
         self.spark = spark
-        self._options = GivenOptions(self._line.settings, session_settings(spark.conf.getAll))
+        self._options = GivenOptions(self._line.settings, session_settings(spark.conf.getAll), file)
         chosen = choose_all(code, self._options, open_storage=SessionStorages.of(spark))
         self.parallelism, self.max_parallelism = chosen.parallelism, chosen.max_parallelism
         self.backend, self.storage = chosen.backend, chosen.storage
@@ -178,6 +182,8 @@ class StreamEnvironment:
         self.allow_pickle, self.endpoint = chosen.allow_pickle, chosen.endpoint
         self.network = chosen.network
         speak(chosen.log_level)
+        for told in self._options.older_names():
+            _logger.warning(told)
         self._room_timeout_ms = duration_ms(
             chosen.slot_request_timeout, name="slot_request_timeout"
         )
@@ -450,11 +456,11 @@ class StreamEnvironment:
         return DataStream(builder, (Input(builder.graph.add(node)),))
 
 
-def _session_for(code: CodeArguments, line: Settings) -> SparkSession:
-    parallelism_of(code, line, Settings())  # what can be refused without a JVM is
+def _session_for(code: CodeArguments, options: GivenOptions) -> SparkSession:
+    parallelism_of(code, options)  # what can be refused without a JVM is
 
     def slots(conf: Mapping[str, str]) -> int:
-        return parallelism_of(code, line, session_settings(conf))
+        return parallelism_of(code, replace(options, session=session_settings(conf)))
 
     there = SparkSession.getActiveSession()
     if there is not None:

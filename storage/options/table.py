@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import combinations
 from typing import Any
 
 from holdfast.storage.errors import Invalid
@@ -23,6 +24,7 @@ __all__ = [
     "OptionTable",
     "Owner",
     "Settings",
+    "contradicting",
     "key_value_pairs",
     "refused",
 ]
@@ -85,19 +87,27 @@ class Settings:
     """What the source writes before a key, such as `-D`."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """By `Option.argument`; only what is set."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The name that the source has for it, by `Option.argument`."""
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """The line of a file, by the name there; empty for other sources."""
 
     def of(self, owner: Owner) -> dict[str, Any]:
         """The values of an owner by field."""
+        start = len(f"{owner.name}.") if owner.name else 0
+        return {name[start:]: self.values[name] for name in self.arguments(owner)}
+
+    def arguments(self, owner: Owner) -> tuple[str, ...]:
+        """The names of its values among all arguments."""
         prefix = f"{owner.name}." if owner.name else ""
-        return {
-            argument[len(prefix) :]: value
-            for argument, value in self.values.items()
-            if argument.startswith(prefix) and (prefix or "." not in argument)
-        }
+        return tuple(
+            name for name in self.values if name.startswith(prefix) and (prefix or "." not in name)
+        )
 
     def where(self, key: str = "") -> str:
         """Where an option was set, for errors."""
-        return f"{self.source}, {self.prefix}{key}" if key else self.source
+        line = f"line {self.lines[key]}" if key in self.lines else ""
+        return ", ".join(filter(None, (self.source, line, f"{self.prefix}{key}" if key else "")))
 
 
 class OptionTable:
@@ -120,7 +130,14 @@ class OptionTable:
     def option(self, argument: str) -> Option:
         return self._by_argument[argument]
 
-    def read(self, texts: Mapping[str, str], *, source: str, prefix: str = "") -> Settings:
+    def read(
+        self,
+        texts: Mapping[str, str],
+        *,
+        source: str,
+        prefix: str = "",
+        lines: Mapping[str, int] | None = None,
+    ) -> Settings:
         """The values of texts by key. Every text is read: an unknown key is an error.
 
         Raises:
@@ -129,7 +146,7 @@ class OptionTable:
         """
         values: dict[str, Any] = {}
         keys: dict[str, str] = {}
-        settings = Settings(source, prefix, values)
+        settings = Settings(source, prefix, values, keys, lines or {})
         for key, text in texts.items():
             try:
                 option = self._find(key)
@@ -137,7 +154,7 @@ class OptionTable:
                     raise Invalid(
                         f"option {option.key!r} is there twice",
                         expected="one of its names",
-                        found=f"{keys[option.argument]!r} and {key!r}",
+                        found=f"{key!r}, and {settings.where(keys[option.argument])}",
                     )
                 keys[option.argument] = key
                 values[option.argument] = _read(option, key, text.strip())
@@ -172,7 +189,17 @@ class OptionTable:
                 key = keys[owner.argument(name)]
                 named = _named(alone, key)
                 raise _located(named, settings.where(key)) from error
-        raise _located(error, settings.where()) from error
+        told = [settings.where(keys[each]) for each in contradicting(owner, given, error)]
+        raise _located(error, "; ".join(told)) from error
+
+
+def contradicting(owner: Owner, fields: Mapping[str, Any], error: Invalid) -> tuple[str, ...]:
+    """The arguments of the two fields that an error is about; of all, if it takes more than two."""
+    for pair in combinations(fields, 2):
+        both = _error_of(owner, {name: fields[name] for name in pair})
+        if both is not None and both.what == error.what:
+            return tuple(map(owner.argument, pair))
+    return tuple(map(owner.argument, fields))
 
 
 def key_value_pairs(texts: Iterable[str]) -> dict[str, str]:

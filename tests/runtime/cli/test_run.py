@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from holdfast.runtime.cli.application import application
 from holdfast.runtime.options.table import OPTIONS
-from holdfast.storage import Invalid
+from holdfast.storage import Invalid, NotFound
 from holdfast.storage.options.table import key_value_pairs
 
 Ran = subprocess.CompletedProcess[str]
@@ -108,6 +108,8 @@ def test_options_reach_the_program(run: Run, tmp_path: Path) -> None:
         (("-Dexecution.checkpointing.interval=0",), "interval is out of range"),
         (("-Dexecution.checkpointing.dir=memroy",), "no checkpoint storage is registered"),
         (("-Dstate.backend.rocksdb.memory.fixed-per-slot=1",), "16m or more"),
+        (("--config", "none.yaml"), "no such file of options"),
+        (("--config", __file__), "is not YAML"),
     ],
 )
 def test_invalid_options_are_refused_before_the_program_runs(
@@ -116,16 +118,20 @@ def test_invalid_options_are_refused_before_the_program_runs(
     app = tmp_path / "app.py"
     app.write_text("print('ran')")
     result = CliRunner().invoke(application, ["run", *options, str(app)])
-    assert isinstance(result.exception, Invalid)
+    assert isinstance(result.exception, Invalid | NotFound)
     assert told in str(result.exception)
     assert result.stdout == ""
 
 
 @pytest.mark.slow
-def test_options_of_which_nothing_came_are_told(run: Run) -> None:
+def test_options_of_which_nothing_came_are_told(run: Run, tmp_path: Path) -> None:
     done = run("print('ran')", "-Dparallelism.default=3")
     assert (done.returncode, done.stdout) == (1, "ran\n")
     assert "made no StreamEnvironment: the options had no effect" in done.stderr
+    (tmp_path / "options.yaml").write_text("parallelism: {default: 3}")
+    done = run("print('ran')", "--config", "options.yaml")
+    assert (done.returncode, done.stdout) == (1, "ran\n")
+    assert "found --config options.yaml" in done.stderr
     done = run(ENVIRONMENT, "-s", "latest")
     assert done.returncode == 1
     assert "started no job: nothing was restored" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -298,6 +299,16 @@ def test_an_environment_hears_the_command_line_before_there_is_a_session() -> No
     assert not line.has_environment
 
 
+def test_an_environment_reads_the_file_before_there_is_a_session(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = quick_path / "config.yaml"
+    path.write_text("parallelism: {default: none}")
+    monkeypatch.setenv("HOLDFAST_CONF", str(path))
+    with pytest.raises(Invalid, match=r"config\.yaml \(HOLDFAST_CONF\), line 1, parallelism\."):
+        StreamEnvironment()
+
+
 ROCKSDB = "state.backend.rocksdb."
 MEMORY = {f"{ROCKSDB}memory.fixed-per-slot": "64m"}
 FILES = {f"{ROCKSDB}files.open": "100"}
@@ -324,3 +335,81 @@ def test_options_of_rocksdb_are_of_no_other_backend() -> None:
     with pytest.raises(Invalid, match=r"and the job has another one.*state\.backend\.type=rocksdb"):
         chosen(line=MEMORY)
     assert chosen(session=MEMORY).backend == load_backend("hashmap"), "it is made for many programs"
+
+
+def layered(
+    code: CodeArguments = UNSAID,
+    line: dict[str, str] | None = None,
+    file: dict[str, str] | None = None,
+    session: dict[str, str] | None = None,
+) -> Any:
+    """What counts; options of files are in the order of their lines."""
+    numbered = {key: number for number, key in enumerate(file or {}, start=1)}
+    in_file = read_settings(file or {}, source="x.yaml", lines=numbered)
+    typed = read_settings(line or {}, source=COMMAND_LINE, prefix="-D", file=in_file)
+    behind = {f"spark.holdfast.{key}": text for key, text in (session or {}).items()}
+    return choose_all(code, GivenOptions(typed, session_settings(behind), in_file))
+
+
+def test_a_file_comes_behind_the_command_line_and_before_the_session() -> None:
+    key = "parallelism.default"
+    four = {key: "4"}
+    assert layered(file=four, session={key: "5"}).parallelism == 4
+    assert layered(line={key: "3"}, file=four).parallelism == 3
+    assert layered(replace(UNSAID, parallelism=2), file=four).parallelism == 2
+    merged = layered(
+        line={f"{CHECKPOINTS}interval": "1 s"},
+        file={f"{CHECKPOINTS}interval": "2 s", f"{CHECKPOINTS}num-retained": "4"},
+        session={f"{CHECKPOINTS}num-retained": "5", f"{CHECKPOINTS}timeout": "6 s"},
+    )
+    assert merged.checkpointing == CheckpointConfig(interval="1 s", retained=4, timeout="6 s")
+    logged = layered(line=SEVEN, file=ON).backend
+    assert changelog_of(logged) == (load_backend("hashmap"), OPTIONS)
+
+
+def test_a_strategy_of_restarts_is_named_by_one_source_and_set_by_others() -> None:
+    delay = "restart-strategy.fixed-delay."
+    file = {"restart-strategy.type": "fixed-delay", f"{delay}attempts": "3", f"{delay}delay": "9 s"}
+    more = {f"{delay}attempts": "5"}
+    assert layered(line=more, file=file).restart == FixedDelayRestart(attempts=5, delay="9 s")
+    assert layered(line={"restart-strategy.type": "none"}, file=file).restart == NoRestart()
+    own = replace(UNSAID, restart=FixedDelayRestart(attempts=5))
+    assert layered(own, file=file).restart == own.restart
+    with pytest.raises(Invalid, match=r"do not agree about restart \[the command line, -D.*att"):
+        layered(own, line={f"{delay}attempts": "5"}, file=file)
+    rate = {"restart-strategy.failure-rate.delay": "1 s"}
+    with pytest.raises(Invalid, match=r"restart strategy is set: failure-rate \[the command line"):
+        layered(line=rate, file=file)
+
+
+def test_options_of_rocksdb_in_a_file_are_passed_over_with_another_backend() -> None:
+    file = {"state.backend.type": "rocksdb", **MEMORY}
+    assert layered(file=file).backend == RocksDBStateBackend(memory=64 << 20)
+    hashmap = {"state.backend.type": "hashmap"}
+    assert layered(line=hashmap, file=file).backend == load_backend("hashmap")
+    with pytest.raises(Invalid, match=r"another backend is named \[the command line, -D.*files"):
+        layered(line=FILES, file=hashmap)
+
+
+def test_a_contradiction_of_two_sources_names_both() -> None:
+    pause, two = (
+        {f"{CHECKPOINTS}min-pause": "1 s"},
+        {f"{CHECKPOINTS}max-concurrent-checkpoints": "2"},
+    )
+    told = r"\[the command line, -D.*min-pause; x\.yaml, line 1, .*concurrent-checkpoints\]"
+    with pytest.raises(Invalid, match=told):
+        layered(line=pause, file=two)
+    with pytest.raises(Invalid, match=r"\[x\.yaml, line 1, .*min-pause; the program\]"):
+        layered(replace(UNSAID, checkpointing=CheckpointConfig(max_concurrent=2)), file=pause)
+
+
+def test_older_names_are_told() -> None:
+    older = "state.savepoints.dir"
+    options = GivenOptions(
+        read_settings({older: "/s"}, source=COMMAND_LINE, prefix="-D"),
+        read_settings({}, source="the session"),
+        read_settings({"parallelism.default": "3"}, source="x.yaml", lines={older: 7}),
+    )
+    assert options.older_names() == (
+        f"the command line, -D{older} is an older name: write {CHECKPOINTS}savepoint-dir",
+    )
