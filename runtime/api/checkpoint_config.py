@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.storage import Invalid, load_storage
 from holdfast.storage.options.checks import (
@@ -22,7 +22,7 @@ from holdfast.storage.options.codecs import (
     one_of,
 )
 from holdfast.storage.options.durations import Duration, duration_ms
-from holdfast.storage.options.table import Option, Owner
+from holdfast.storage.options.table import Option, Owner, refused
 from holdfast.storage.registry import registered_storages, storage_factory
 
 __all__ = ["CHECKPOINTING", "CHECKPOINT_OPTIONS", "PLACE", "CheckpointConfig"]
@@ -86,7 +86,14 @@ class CheckpointConfig:
                 fix=text_fix(self.savepoint_dir),
             )
         check_switch(self.final_checkpoint, name="final_checkpoint")
-        _ = (self.interval_ms, self.timeout_ms)
+        _ = self.interval_ms
+        if self.min_pause_ms > self.timeout_ms:
+            raise Invalid(
+                "the pause between checkpoints is longer than a checkpoint may take",
+                expected="min_pause that is at most timeout",
+                found=f"min_pause {self.min_pause!r} and timeout {self.timeout!r}",
+                fix="Set a longer interval, which says how often checkpoints are taken",
+            )
         if self.min_pause_ms and self.max_concurrent > 1:
             raise Invalid(
                 "a pause between checkpoints leaves no room for concurrent ones",
@@ -140,6 +147,19 @@ CHECKPOINTING = Owner(
 )
 _MODES = one_of({"EXACTLY_ONCE": "exactly-once", "AT_LEAST_ONCE": "at-least-once"})
 _RETENTIONS = one_of({"DELETE_ON_CANCELLATION": "delete", "RETAIN_ON_CANCELLATION": "retain"})
+
+
+def _retention(text: str) -> str:
+    if text.upper() == "NO_EXTERNALIZED_CHECKPOINTS":
+        raise Invalid(
+            "checkpoints are always stored with their metadata",
+            expected=_RETENTIONS.expected,
+            found=text,
+            fix="Write DELETE_ON_CANCELLATION, by which only a job that has failed leaves them",
+        )
+    return str(_RETENTIONS.read(text))
+
+
 _ROWS: tuple[tuple[str, str, Codec], ...] = (
     ("interval", "interval", DURATION),
     ("mode", "mode", _MODES),
@@ -148,16 +168,85 @@ _ROWS: tuple[tuple[str, str, Codec], ...] = (
     ("max-concurrent-checkpoints", "max_concurrent", WHOLE_NUMBER),
     ("tolerable-failed-checkpoints", "tolerable_failures", WHOLE_NUMBER),
     ("num-retained", "retained", WHOLE_NUMBER),
-    ("externalized-checkpoint-retention", "on_cancel", _RETENTIONS),
+    ("externalized-checkpoint-retention", "on_cancel", replace(_RETENTIONS, read=_retention)),
     ("checkpoints-after-tasks-finish", "final_checkpoint", SWITCH),
     ("savepoint-dir", "savepoint_dir", Codec("a URL, a path", PLACE.read)),
     ("snapshot-compression", "compression", one_of({"true": "lz4", "false": ""})),
     # Flink has no such option.
     ("cleaner.deletes-per-second", "deletes_per_s", either("unlimited", None, NUMBER)),
 )
-_OLDER_NAMES = {"savepoint-dir": ("state.savepoints.dir",)}
+_OLDER_NAMES = {
+    "num-retained": ("state.checkpoints.num-retained",),
+    "checkpoints-after-tasks-finish": (
+        "execution.checkpointing.checkpoints-after-tasks-finish.enabled",
+    ),
+    "savepoint-dir": ("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
+}
+_ONE_FILE = (
+    "Leave it out: a slot always writes one file a checkpoint, which has the state of all its "
+    "operators"
+)
+_REFUSED: dict[str, tuple[str, ...]] = {
+    "Set execution.checkpointing.dir: its URL says which storage that is; `memory` is the driver's "
+    "memory": ("storage",),
+    "Leave it out: a job's checkpoints are always in a folder with its name": ("create-subdir",),
+    "Leave it out, or pass load_storage(URL, inline_limit_bytes=...) as the storage": (
+        "data-inline-threshold",
+    ),
+    "Leave it out: how files are written, the storage decides, that of S3 by its option "
+    "part_size_bytes": ("write-buffer-size",),
+    "Leave it out: checkpoints that are not retained are always deleted in the background; "
+    "execution.checkpointing.cleaner.deletes-per-second says how fast": ("cleaner.parallel-mode",),
+    "Leave it out: which copies of state are kept on a slot's machine, its backend decides, and "
+    "state.changelog.local-copies for logs": ("local-backup.enabled", "local-backup.dirs"),
+    _ONE_FILE: (
+        "file-merging.enabled",
+        "file-merging.across-checkpoint-boundary",
+        "file-merging.max-file-size",
+        "file-merging.max-space-amplification",
+        "file-merging.max-subtasks-per-file",
+        "file-merging.pool-blocking",
+        "unaligned.max-subtasks-per-channel-state-file",
+    ),
+    "Leave it out: timers that are due always fire a bounded number at a time, with barriers in "
+    "between": (
+        "unaligned.interruptible-timers.enabled",
+        "unaligned.interruptible-timers.emit-intermediate-watermarks",
+    ),
+}
+_REFUSED_OLDER_NAMES = {
+    "storage": ("state.checkpoint-storage",),
+    "create-subdir": ("state.checkpoints.create-subdir",),
+    "data-inline-threshold": (
+        "state.storage.fs.memory-threshold",
+        "state.backend.fs.memory-threshold",
+    ),
+    "write-buffer-size": (
+        "state.storage.fs.write-buffer-size",
+        "state.backend.fs.write-buffer-size",
+    ),
+    "cleaner.parallel-mode": ("state.checkpoint.cleaner.parallel-mode",),
+    "local-backup.enabled": ("state.backend.local-recovery",),
+    "local-backup.dirs": ("taskmanager.state.local.root-dirs",),
+}
 
-CHECKPOINT_OPTIONS = tuple(
-    Option(f"execution.checkpointing.{key}", CHECKPOINTING, field, codec, _OLDER_NAMES.get(key, ()))
-    for key, field, codec in _ROWS
+CHECKPOINT_OPTIONS = (
+    *(
+        Option(
+            f"execution.checkpointing.{key}", CHECKPOINTING, field, codec, _OLDER_NAMES.get(key, ())
+        )
+        for key, field, codec in _ROWS
+    ),
+    *(
+        refused(
+            f"execution.checkpointing.{key}", CHECKPOINTING, fix, _REFUSED_OLDER_NAMES.get(key, ())
+        )
+        for fix, keys in _REFUSED.items()
+        for key in keys
+    ),
+    refused(
+        "pipeline.sources.pause-until-first-checkpoint",
+        CHECKPOINTING,
+        "Leave it out: sources begin when all slots have restored their state",
+    ),
 )

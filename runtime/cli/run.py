@@ -148,9 +148,9 @@ def _check_used(line: CommandLine, given: dict[str, str], config: str | None, ap
             where=str(app),
             found=", ".join(named),
         )
-    if _PATH in given and not line.has_job:
+    if line.restore is not None and not line.has_job:
         raise Invalid(
             "the program has ended, and started no job: nothing was restored",
             where=str(app),
-            found=given[_PATH],
+            found=line.restore,
         )

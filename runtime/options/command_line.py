@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from holdfast.runtime.options.environment_options import RESTORE_PATH
+from holdfast.runtime.options.environment_options import EXECUTE
 from holdfast.runtime.options.table import read_settings
 from holdfast.storage import Invalid
 from holdfast.storage.options.table import COMMAND_LINE, Settings
@@ -34,7 +34,8 @@ class CommandLine:
         self.file = file
         """What the file of options sets; None if this process was not started by the command, so
         that the environment has not been asked yet."""
-        self._path = options.get(RESTORE_PATH)
+        self.restore: str | None = self.settings.values.get(EXECUTE.argument("restore"))
+        """From what its one job is restored."""
         self._lock = threading.Lock()
         self._first_job: str | None = None
         self.has_environment = False
@@ -51,12 +52,12 @@ class CommandLine:
             Invalid: an earlier job was restored from it.
         """
         with self._lock:
-            if self._first_job is not None and self._path not in (None, _LATEST):
+            if self._first_job is not None and self.restore not in (None, _LATEST):
                 raise Invalid(
                     "the program starts several jobs, and only one can be restored from the path",
                     where=f"{COMMAND_LINE}, for job {job!r}",
                     expected="one job",
-                    found=f"{self._path} was for job {self._first_job!r}",
+                    found=f"{self.restore} was for job {self._first_job!r}",
                     fix="Let the program say restore=..., or start one job at a time",
                 )
 

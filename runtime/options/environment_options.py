@@ -15,7 +15,7 @@ from holdfast.storage import CheckpointStorage
 from holdfast.storage.options.checks import check_choice, check_switch
 from holdfast.storage.options.codecs import DURATION, SWITCH, TEXT, WHOLE_NUMBER, Codec, one_of
 from holdfast.storage.options.durations import Duration, duration_ms
-from holdfast.storage.options.table import Option, Owner
+from holdfast.storage.options.table import Option, Owner, refused
 
 __all__ = [
     "CLAIM_MODE",
@@ -126,7 +126,7 @@ _CLAIM_MODES = one_of({"NO_CLAIM": "no-claim", "CLAIM": "claim"})
 ENVIRONMENT_OPTIONS = (
     Option("parallelism.default", ENVIRONMENT, "parallelism", WHOLE_NUMBER),
     Option("pipeline.max-parallelism", ENVIRONMENT, "max_parallelism", WHOLE_NUMBER),
-    Option("state.backend.type", ENVIRONMENT, "backend", _BACKEND),
+    Option("state.backend.type", ENVIRONMENT, "backend", _BACKEND, ("state.backend",)),
     Option("state.allow-pickle", ENVIRONMENT, "allow_pickle", SWITCH),
     Option("endpoint.enabled", ENVIRONMENT, "endpoint", SWITCH),
     Option("log.level", ENVIRONMENT, "log_level", _LEVELS),
@@ -136,11 +136,36 @@ ENVIRONMENT_OPTIONS = (
         ENVIRONMENT,
         "storage",
         replace(PLACE, is_same=_is_same_storage),
+        ("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
     ),
 )
 EXECUTE_OPTIONS = (
-    Option(RESTORE_PATH, EXECUTE, "restore", Codec("a path or URL, or `latest`", TEXT.read)),
-    Option(CLAIM_MODE, EXECUTE, "claim_mode", _CLAIM_MODES),
-    Option(IGNORE_UNCLAIMED, EXECUTE, "allow_non_restored_state", SWITCH),
+    Option(
+        RESTORE_PATH,
+        EXECUTE,
+        "restore",
+        Codec("a path or URL, or `latest`", TEXT.read),
+        ("execution.savepoint.path",),
+    ),
+    Option(CLAIM_MODE, EXECUTE, "claim_mode", _CLAIM_MODES, ("execution.savepoint-restore-mode",)),
+    Option(
+        IGNORE_UNCLAIMED,
+        EXECUTE,
+        "allow_non_restored_state",
+        SWITCH,
+        ("execution.savepoint.ignore-unclaimed-state",),
+    ),
     Option(MISSING_OUTPUT, EXECUTE, "allow_missing_output", SWITCH),
+    refused(
+        "execution.state-recovery.approximate-local-recovery",
+        EXECUTE,
+        "Leave it out: a job is always restored as a whole, and no row is lost",
+        ("execution.checkpointing.approximate-local-recovery",),
+    ),
+    refused(
+        "execution.state-recovery.from-local",
+        EXECUTE,
+        "Leave it out: what of the state is still on a slot's machine, its backend decides, and "
+        "state.changelog.local-copies for logs",
+    ),
 )

@@ -162,6 +162,13 @@ def test_both_modes_are_known() -> None:
     assert CheckpointConfig(mode="at-least-once").mode == "at-least-once"
 
 
+def test_a_pause_is_not_longer_than_a_checkpoint_may_take() -> None:
+    CheckpointConfig(min_pause="10min")
+    with pytest.raises(Invalid, match="pause between checkpoints is longer") as caught:
+        CheckpointConfig(min_pause="11s", timeout="10s")
+    assert caught.value.found == "min_pause '11s' and timeout '10s'"
+
+
 def test_a_pause_and_concurrent_checkpoints_exclude_each_other() -> None:
     CheckpointConfig(min_pause="0s", max_concurrent=2)
     CheckpointConfig(min_pause="1s", max_concurrent=1)

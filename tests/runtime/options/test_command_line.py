@@ -25,8 +25,9 @@ def test_an_option_that_there_is_not_is_refused_at_once() -> None:
         CommandLine({"nothing": "x"})
 
 
-def test_only_one_job_begins_from_the_path() -> None:
-    line = CommandLine({PATH: "/x/chk-1"})
+@pytest.mark.parametrize("key", [PATH, "execution.savepoint.path"])
+def test_only_one_job_begins_from_the_path(key: str) -> None:
+    line = CommandLine({key: "/x/chk-1"})
     line.check_start("orders")
     line.check_start("orders")  # the first try was refused
     line.started("orders")

@@ -71,6 +71,25 @@ CHECKPOINTS = "execution.checkpointing."
         (f"{CHECKPOINTS}mode", "at_least_once", "checkpointing.mode", "at-least-once"),
         (f"{CHECKPOINTS}savepoint-dir", "/s", "checkpointing.savepoint_dir", "/s"),
         ("state.savepoints.dir", "/s", "checkpointing.savepoint_dir", "/s"),
+        ("savepoints.state.backend.fs.dir", "/s", "checkpointing.savepoint_dir", "/s"),
+        ("state.checkpoints.num-retained", "5", "checkpointing.retained", 5),
+        (
+            f"{CHECKPOINTS}checkpoints-after-tasks-finish.enabled",
+            "false",
+            "checkpointing.final_checkpoint",
+            False,
+        ),
+        ("state.checkpoints.dir", "/c", "storage", "/c"),
+        ("state.backend.fs.checkpointdir", "/c", "storage", "/c"),
+        ("state.backend", "rocksdb", "backend", "rocksdb"),
+        ("execution.savepoint.path", "/x/chk-1", "execute.restore", "/x/chk-1"),
+        ("execution.savepoint-restore-mode", "CLAIM", "execute.claim_mode", "claim"),
+        (
+            "execution.savepoint.ignore-unclaimed-state",
+            "true",
+            "execute.allow_non_restored_state",
+            True,
+        ),
         (f"{CHECKPOINTS}snapshot-compression", "true", "checkpointing.compression", "lz4"),
         (f"{CHECKPOINTS}snapshot-compression", "false", "checkpointing.compression", ""),
         (f"{CHECKPOINTS}cleaner.deletes-per-second", "2.5", "checkpointing.deletes_per_s", 2.5),
@@ -237,6 +256,16 @@ def test_options_of_a_changelog_are_among_them() -> None:
             {f"{CHECKPOINTS}min-pause": "1 s", f"{CHECKPOINTS}max-concurrent-checkpoints": "2"},
             "leaves no room for concurrent ones",
         ),
+        (
+            {f"{CHECKPOINTS}min-pause": "9 s", f"{CHECKPOINTS}timeout": "5 s"},
+            r"longer than a checkpoint may take \[here, .*min-pause; here, .*timeout\]",
+        ),
+        (
+            {f"{CHECKPOINTS}externalized-checkpoint-retention": "NO_EXTERNALIZED_CHECKPOINTS"},
+            "always stored with their metadata .*Write DELETE_ON_CANCELLATION",
+        ),
+        ({f"{CHECKPOINTS}file-merging.enabled": "true"}, "slot always writes one file"),
+        ({"state.backend.local-recovery": "true"}, "has no meaning here .*Leave it out"),
         ({f"{CHECKPOINTS}dir": "memroy"}, "no checkpoint storage is registered as 'memroy'"),
         ({f"{CHECKPOINTS}dir": "s4://bucket/x"}, "'execution.checkpointing.dir'.*s4"),
         ({f"{CHECKPOINTS}savepoint-dir": "s4://bucket/x"}, "savepoint-dir'.*s4"),
@@ -315,6 +344,46 @@ def test_each_argument_of_the_code_has_one_option() -> None:
         | {f"execute.{name}" for name in execute - {"self", "name"}}
     )
     assert OPTIONS.option("checkpointing.retained").key == f"{CHECKPOINTS}num-retained"
+
+
+OF_FLINK = [
+    "storage",
+    "dir",
+    "savepoint-dir",
+    "interval",
+    "mode",
+    "timeout",
+    "min-pause",
+    "max-concurrent-checkpoints",
+    "num-retained",
+    "tolerable-failed-checkpoints",
+    "externalized-checkpoint-retention",
+    "incremental",
+    "snapshot-compression",
+    "checkpoints-after-tasks-finish",
+    "create-subdir",
+    "cleaner.parallel-mode",
+    "local-backup.enabled",
+    "local-backup.dirs",
+    "data-inline-threshold",
+    "write-buffer-size",
+    "file-merging.enabled",
+    "file-merging.across-checkpoint-boundary",
+    "file-merging.max-file-size",
+    "file-merging.max-space-amplification",
+    "file-merging.max-subtasks-per-file",
+    "file-merging.pool-blocking",
+    "unaligned.max-subtasks-per-channel-state-file",
+    "unaligned.interruptible-timers.enabled",
+    "unaligned.interruptible-timers.emit-intermediate-watermarks",
+]
+
+
+@pytest.mark.parametrize("name", OF_FLINK)
+def test_every_checkpointing_option_of_flink_is_honoured_or_refused_by_name(name: str) -> None:
+    key = f"{CHECKPOINTS}{name}"
+    rows = [*OPTIONS.options, *OPTIONS.refused]
+    assert [each.key for each in rows if key in (each.key, *each.aliases)] == [key]
 
 
 def test_two_rows_for_one_key_or_one_field_are_a_mistake() -> None:
