@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 
 from holdfast.runtime.checkpoint.commands import (
@@ -42,6 +42,7 @@ from holdfast.runtime.driver.events import (
     CheckpointWanted,
     CutFailed,
     EventQueue,
+    SavepointRefused,
     SavepointWanted,
     SlotLost,
     SlotsEnded,
@@ -64,7 +65,9 @@ from holdfast.runtime.driver.outcomes import (
 )
 from holdfast.runtime.driver.run_parts import AttemptParts, Deployment
 from holdfast.runtime.driver.slot_deadlines import SlotDeadlines
-from holdfast.runtime.driver.source_feed import Feed, SlotLink
+from holdfast.runtime.driver.slot_lines import SlotLines
+from holdfast.runtime.driver.source_feed import Feed
+from holdfast.runtime.driver.source_thread import SourceThread
 from holdfast.runtime.protocol.messages import (
     Acknowledge,
     CancelAttempt,
@@ -102,7 +105,8 @@ class Attempt:
         self._began_ms, self._began_s = parts.clock.now_ms(), parts.clock.monotonic_s()
         self._deadlines = SlotDeadlines(parts.slots, self._began_s, parts.room_timeout_s)
         self._registered: dict[int, Register] = {}
-        self._links: dict[int, SlotLink] = {}
+        self._lines = SlotLines(events, parts.clock)
+        self._sources = {uid: SourceThread(source, events) for uid, source in parts.sources.items()}
         self._ready: set[int] = set()
         self._finished: set[int] = set()
         self._feeds: dict[str, Feed] = {}
@@ -115,6 +119,8 @@ class Attempt:
         self._lost = LostSlots()
         self._metrics: dict[int, SlotMetrics] = {}
         self.long_calls = LongCalls()
+        self.decided_s: float | None = None
+        """When its outcome was known, by the steady clock; its slots are stopped after that."""
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
@@ -165,6 +171,7 @@ class Attempt:
                 if self._outcome is None:
                     self._check_time()
         finally:
+            self.decided_s = self._clock.monotonic_s()
             self._stop(deployment)
         return self._explained(self._outcome)
 
@@ -216,6 +223,8 @@ class Attempt:
                 self._outcome = Cancelled()
             case SavepointWanted(order):
                 self._begin_savepoint(order)
+            case SavepointRefused(number):
+                self._savepoint_is_refused(number)
             case _:
                 self._checkpoint_event(event)
 
@@ -318,10 +327,12 @@ class Attempt:
 
     def _begin(self, begin: Begin) -> None:
         number, order = begin.checkpoint_id, self._orders[begin.savepoint]
-        if order is None or self._tell_all(announcement(order, number)):
-            for feed in self._feeds.values():
-                feed.cut(number, begin.base, order)
-        elif self._coordinator is not None and self._outcome is None:
+        announced = () if order is None else self._tell_all(announcement(order, number))
+        for feed in self._feeds.values():
+            feed.cut(number, begin.base, order, announced)
+
+    def _savepoint_is_refused(self, number: int) -> None:
+        if self._coordinator is not None:
             reason = "a slot cannot open its place; the log of its executor says why"
             now_ms = self._now_ms()
             self._carry_out(self._coordinator.trigger_failed(now_ms, number, reason=reason))
@@ -351,7 +362,7 @@ class Attempt:
             return
         self._registered[event.slot] = event
         self._lost.came(event.slot, event.process)
-        self._links[event.slot] = self._parts.link(event.address)
+        self._lines.add(event.slot, self._parts.link(event.address))
         self._deadlines.came(event.slot, self._clock.monotonic_s())
         if len(self._registered) == self._parts.slots and self._outcome is None:
             self._enter(AttemptPhase.OPENING)
@@ -376,18 +387,11 @@ class Attempt:
             history=self._parts.history,
             why_late=self.long_calls.told,
         )
-        links = [self._links[number] for number in sorted(self._links)]
         for uid, source in self._parts.sources.items():
             feed = self._feeds[uid] = Feed(
-                source, links, self._addresses, self._events, self._clock
+                source, self._lines.links, self._addresses, self._events, self._clock
             )
-            try:
-                source.start(feed)
-            except HoldfastError as error:
-                self._source_has_failed(SourceFailed(uid, str(error), ""))
-            except Exception as error:  # noqa: BLE001 - Spark raises many kinds
-                told = traceback.format_exc()
-                self._source_has_failed(SourceFailed(uid, first_line_of(error), told))
+            self._sources[uid].start(feed)
 
     def _slot_has_finished(self, slot: int) -> None:
         is_news = slot not in self._finished
@@ -429,20 +433,14 @@ class Attempt:
             self._outcome = self._outcome or classify_slot_failure(event)
             self._is_symptom = event.uid is None
 
-    def _tell_all(self, message: ToSlot) -> bool:
-        """Send a message to all slots. True if all of them have answered, and none with False."""
+    def _tell_all(self, message: ToSlot) -> Sequence[Future[bool]]:
+        """Send a message to all slots; their answers come later."""
         if self._outcome is not None:
-            return False
-        are_willing = True
-        for slot, link in self._links.items():
-            try:
-                are_willing &= link.call(message)
-            except HoldfastError as error:
-                if self._phase is AttemptPhase.FINISHING and isinstance(message, CheckpointAborted):
-                    continue  # the slot has ended as ordered, and so have its writes
-                self._lose(slot, str(error))
-                return False
-        return are_willing
+            return ()
+        # A slot that has ended as ordered has ended its writes, too.
+        is_abort = isinstance(message, CheckpointAborted)
+        may_be_gone = is_abort and self._phase is AttemptPhase.FINISHING
+        return self._lines.tell(message, may_be_gone=may_be_gone)
 
     def _enter(self, phase: AttemptPhase) -> None:
         self._phase = phase
@@ -478,20 +476,11 @@ class Attempt:
         for feed in self._feeds.values():
             feed.close()
         with ExitStack() as last_first:  # what fails to stop does not keep the others running
-            for link in self._links.values():
-                last_first.callback(link.close)
+            last_first.callback(self._lines.close)
             if deployment is not None:
                 deployment.ending()
                 last_first.callback(deployment.cancel)
-            for source in self._parts.sources.values():  # also those that have not begun to feed
-                last_first.callback(source.stop)
+            for source in reversed(self._sources.values()):  # also those that have not begun
+                last_first.callback(source.stop())
             if not isinstance(self._outcome, Succeeded):
-                # All at once: each slot that is gone takes the whole timeout of a call.
-                with ThreadPoolExecutor(max(len(self._links), 1)) as telling:
-                    _ = [telling.submit(self._call_off, slot) for slot in self._links]
-
-    def _call_off(self, slot: int) -> None:
-        try:
-            self._links[slot].call(CancelAttempt("the attempt is over"))
-        except HoldfastError:
-            self._silent.add(slot)  # the cluster stops it
+                self._silent |= self._lines.tell_last(CancelAttempt("the attempt is over"))

@@ -24,6 +24,7 @@ __all__ = [
     "CheckpointWanted",
     "CutFailed",
     "EventQueue",
+    "SavepointRefused",
     "SavepointWanted",
     "SlotLost",
     "SlotsEnded",
@@ -70,6 +71,13 @@ class CutFailed:
     checkpoint_id: int
     uid: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointRefused:
+    """A slot cannot take part in a savepoint, so there is no barrier."""
+
+    checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +142,7 @@ AttemptEvent: TypeAlias = (
     | SlotLost
     | SourceCut
     | CutFailed
+    | SavepointRefused
     | SourceFailed
     | CheckpointStored
     | StoreFailed

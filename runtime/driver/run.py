@@ -7,7 +7,7 @@ import math
 import threading
 import traceback
 from collections import deque
-from contextlib import ExitStack, closing
+from contextlib import closing
 from enum import Enum
 from typing import Any
 
@@ -45,8 +45,8 @@ from holdfast.runtime.driver.outcomes import (
     Succeeded,
     Unsuccessful,
 )
-from holdfast.runtime.driver.run_parts import AttemptParts, RunParts, SourceOpening
-from holdfast.runtime.driver.source_feed import Source
+from holdfast.runtime.driver.run_parts import AttemptParts, RunParts
+from holdfast.runtime.driver.startup.opened_sources import open_sources
 from holdfast.runtime.network import Credentials, DriverServer, SlotClient
 from holdfast.runtime.protocol.messages import Collect, ToDriver
 from holdfast.runtime.slot_process import SlotLaunch
@@ -95,6 +95,8 @@ class JobRun:
         self._collected: dict[str, dict[str, bytes]] = {}
         self._room = TaskSlotWatch(parts.plan.job_id, parts.cluster.room, parts.clock)
         self.attempts = 0
+        self._failed_s: float | None = None
+        """When the latest attempt had failed; its slots were stopped after that."""
         self._running_since_s = math.inf
         """When the attempt began to run; infinity before that."""
         self._failures: deque[Failure] = deque(maxlen=_KEPT_FAILURES)
@@ -194,6 +196,7 @@ class JobRun:
             self._running_since_s = math.inf
             outcome = self._try(server)
             now_s = self._parts.clock.monotonic_s()
+            failed_s = now_s if self._failed_s is None else self._failed_s
             self._given = self._orders.end()
             failure, delay_ms = None, None
             if isinstance(outcome, Unsuccessful) and not self._cancel.is_set():
@@ -204,7 +207,7 @@ class JobRun:
                 )
                 failure = self._failed(outcome, repeat)
                 is_fatal = outcome.is_fatal or repeat.is_final
-                delay_ms = self._delay_ms(decider, failure, is_fatal=is_fatal)
+                delay_ms = self._delay_ms(decider, failure, failed_s, is_fatal=is_fatal)
             self._settle()  # only then it is known which orders are stored
             self._answer(self._given, outcome)
             self._cancel_if_ordered(outcome)
@@ -223,7 +226,8 @@ class JobRun:
                 self._end(JobStatus.FAILED, error)
                 return
             self._room.look(is_running=False)
-            if self._cancel.wait(delay_ms / 1000):
+            left_s = failed_s + delay_ms / 1000 - self._parts.clock.monotonic_s()
+            if self._cancel.wait(max(0.0, left_s)):
                 self._end_well(Cancelled())
                 return
 
@@ -240,13 +244,17 @@ class JobRun:
             self._failures.append(failure)
         return failure
 
-    def _delay_ms(self, decider: RestartDecider, failure: Failure, *, is_fatal: bool) -> int | None:
-        """The delay before the next attempt; None: no other. Logged before waiting for storage."""
+    def _delay_ms(
+        self, decider: RestartDecider, failure: Failure, failed_s: float, *, is_fatal: bool
+    ) -> int | None:
+        """The delay between the failure and the next attempt; None: there is no other one.
+
+        It is logged before waiting for storage.
+        """
         delay_ms = None
         if not is_fatal:
             chance = self._parts.entropy.uniform(0.0, 1.0)
-            now_ms = round(self._parts.clock.monotonic_s() * 1000)
-            delay_ms = decider.failed(now_ms, chance)
+            delay_ms = decider.failed(round(failed_s * 1000), chance)
         job_id = self._parts.job.job_id
         if delay_ms is None:
             more = ""
@@ -280,6 +288,7 @@ class JobRun:
     def _try(self, server: DriverServer) -> Outcome:
         parts = self._parts
         self.attempts += 1
+        self._failed_s = None
         events = EventQueue()
         try:
             attempt = Attempt(self._attempt_parts(server), events)
@@ -316,6 +325,7 @@ class JobRun:
             # Slots may have begun files for the checkpoint after the last one that began.
             parts.keeper.skip_to(attempt.next_checkpoint_id + 1)
             self._events = None
+            self._failed_s = attempt.decided_s
             server.pause()
 
     def _attempt_parts(self, server: DriverServer) -> AttemptParts:
@@ -351,7 +361,7 @@ class JobRun:
             slots=parts.plan.parallelism,
             version=holdfast_version(),
             config=parts.config,
-            sources=self._open_sources(point, credentials),
+            sources=open_sources(parts, point, credentials),
             next_checkpoint_id=first_checkpoint_id,
             restored=None if point is None else point.number_in(parts.job),
             history=self.history,
@@ -365,29 +375,6 @@ class JobRun:
             room=self._room,
             room_timeout_s=parts.room_timeout_s,
         )
-
-    def _open_sources(
-        self, point: RestorePoint | None, credentials: Credentials
-    ) -> dict[str, Source]:
-        """Open all sources at their positions; if one fails, close those that were opened."""
-        parts = self._parts
-        sources: dict[str, Source] = {}
-        with ExitStack() as opened:
-            for uid, plan in parts.sources.items():
-                opening = SourceOpening(
-                    uid=uid,
-                    edges=parts.plan.source_edges(uid),
-                    plan=parts.plan,
-                    credentials=credentials,
-                    job=parts.job,
-                    restored=None if point is None else point.source(uid),
-                    restored_from=parts.job if point is None else point.folder,
-                    clock=parts.clock,
-                )
-                sources[uid] = plan.open(opening)
-                opened.callback(_stop_quietly, sources[uid])
-            opened.pop_all()
-        return sources
 
     def _answer(self, orders: list[SavepointOrder], outcome: Outcome | None = None) -> None:
         """Answer open orders: complete those that are stored, fail and discard the others."""
@@ -482,10 +469,3 @@ class JobRun:
             error.__cause__ = cause
         self.error = error
         self.status = status
-
-
-def _stop_quietly(source: Source) -> None:
-    try:
-        source.stop()
-    except Exception as error:  # noqa: BLE001 - the first source's error is reported
-        _logger.warning("source %r could not be stopped: %s", source.uid, error)

@@ -17,7 +17,8 @@ from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeep
 from holdfast.runtime.driver.cluster_capacity import TaskSlotCount, TaskSlotWatch
 from holdfast.runtime.driver.events import EventQueue
 from holdfast.runtime.driver.outcomes import AttemptPhase
-from holdfast.runtime.driver.source_feed import SlotLink, Source
+from holdfast.runtime.driver.slot_lines import SlotLink
+from holdfast.runtime.driver.source_feed import Source
 from holdfast.runtime.network import LOOPBACK_ONLY, Credentials, Protection
 from holdfast.runtime.planning.job_plan import EdgePlan, JobPlan
 from holdfast.runtime.slot_process import SlotLaunch

@@ -15,12 +15,19 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
-from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
+from holdfast.runtime.driver.events import (
+    CutFailed,
+    EventQueue,
+    SavepointRefused,
+    SourceCut,
+    SourceFailed,
+)
+from holdfast.runtime.driver.slot_lines import SlotLink
 from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Idle
 from holdfast.runtime.protocol.messages import (
     Admit,
@@ -32,30 +39,17 @@ from holdfast.runtime.protocol.messages import (
 from holdfast.storage import (
     Clock,
     Fenced,
+    HoldfastError,
     SavepointFolder,
     StateSnapshot,
     SystemClock,
     Unavailable,
 )
 
-__all__ = ["Feed", "SlotLink", "Source"]
+__all__ = ["Feed", "Source"]
 
 _ROOM_POLL_S = 1.0
-
-
-class SlotLink(Protocol):
-    """The driver's connection to a slot. Safe to call from any thread."""
-
-    def call(self, message: ToSlot) -> bool:
-        """Send a message; the docstring of the message says what the answer means.
-
-        Raises:
-            Unavailable: the slot does not answer.
-            Fenced: the slot is of another attempt.
-        """
-
-    def close(self) -> None:
-        """Give the connection back."""
+_END_LOOK_S = 0.2
 
 
 class Source(ABC):
@@ -134,6 +128,9 @@ class Feed:
         self._waiting: set[int] = set()
         """Checkpoints whose position is not yet being stored. `give_up` removes one."""
         self._saves = ThreadPoolExecutor(1, f"savepoints of {source.uid}")
+        # A slot answers the question for room late, which must not hold up a barrier.
+        self._commands = ThreadPoolExecutor(max(len(slots), 1), f"commands of {source.uid}")
+        self._questions = ThreadPoolExecutor(max(len(slots), 1), f"room for {source.uid}")
         self.rows = 0
         self.batches = 0
         self.has_ended = False
@@ -158,13 +155,12 @@ class Feed:
         Raises:
             Fenced: the attempt is over.
         """
-        for slot in self._slots:
-            message = RoomFor(
-                source=self._source.uid, limit_bytes=limit_bytes, timeout_s=_ROOM_POLL_S
-            )
-            while not slot.call(message):
-                self._check_going_on()
-        self._check_going_on()
+        message = RoomFor(source=self._source.uid, limit_bytes=limit_bytes, timeout_s=_ROOM_POLL_S)
+        full = list(self._slots)
+        while full:
+            answers = self._ask(self._questions, full, message)
+            full = [slot for slot, has_room in zip(full, answers, strict=True) if not has_room]
+            self._check_going_on()
 
     def admit(
         self,
@@ -182,16 +178,15 @@ class Feed:
         """
         listed = list(winners)
         with self._turn() as sequence:
-            for slot in self._slots:
-                slot.call(
-                    Admit(
-                        source=self._source.uid,
-                        sequence=sequence,
-                        batch=batch,
-                        winners=listed,
-                        watermark=watermark,
-                    )
+            self._tell_slots(
+                Admit(
+                    source=self._source.uid,
+                    sequence=sequence,
+                    batch=batch,
+                    winners=listed,
+                    watermark=watermark,
                 )
+            )
             admitted()
             self._newest_s = self._clock.monotonic_s()
             self.rows += rows
@@ -225,15 +220,22 @@ class Feed:
         self._tell(failed)
 
     def cut(
-        self, checkpoint_id: int, completed: int | None, savepoint: SavepointOrder | None = None
+        self,
+        checkpoint_id: int,
+        completed: int | None,
+        savepoint: SavepointOrder | None = None,
+        announced: Sequence[Future[bool]] = (),
     ) -> None:
         """Inject a barrier in the background, as soon as no batch is being admitted.
+
+        There is none, and `SavepointRefused` is reported, if a slot has not `announced` by True
+        that it will take part; later barriers wait for these answers, too.
 
         `completed` is the newest checkpoint that is known to be complete, see `Barrier`. After that
         of a savepoint that ends the job nothing is fed, unless `release` is called.
         """
         self._waiting.add(checkpoint_id)
-        self._cuts.submit(self._cut, checkpoint_id, completed, savepoint)
+        self._cuts.submit(self._cut, checkpoint_id, completed, savepoint, announced)
 
     def give_up(self, checkpoint_id: int) -> None:
         """The checkpoint was aborted: do not begin to store its position."""
@@ -258,12 +260,50 @@ class Feed:
         """The attempt is over: the next command of the source raises `Fenced`."""
         self._is_over = True
         self._may_feed.set()
-        for threads in (self._cuts, self._stores, self._saves):
+        for threads in (
+            self._cuts,
+            self._stores,
+            self._saves,
+            self._commands,
+            self._questions,
+        ):
             threads.shutdown(wait=False, cancel_futures=True)
 
     def _put_mark(self, sequence: int, mark: Barrier | Idle | EndOfInput) -> None:
-        for slot in self._slots:
-            slot.call(MarkSource(source=self._source.uid, sequence=sequence, mark=mark))
+        self._tell_slots(MarkSource(source=self._source.uid, sequence=sequence, mark=mark))
+
+    def _tell_slots(self, message: ToSlot) -> None:
+        """Send a command to all slots, side by side; returns when all have obeyed."""
+        self._ask(self._commands, self._slots, message)
+
+    def _ask(
+        self, threads: ThreadPoolExecutor, slots: Sequence[SlotLink], message: ToSlot
+    ) -> list[bool]:
+        """The answers of these slots. After an error none of the calls is under way any more.
+
+        Raises:
+            HoldfastError: the first that a call has raised.
+            Fenced: the attempt is over; calls may be under way.
+        """
+        try:
+            calls = [threads.submit(slot.call, message) for slot in slots]
+        except RuntimeError:  # closed in the meantime
+            self._check_going_on()
+            raise
+        for call in calls:
+            self._await(call)
+        return [call.result() for call in calls]
+
+    def _await(self, call: Future[bool]) -> None:
+        while True:
+            try:
+                call.result(_END_LOOK_S)
+            except (TimeoutError, CancelledError):
+                self._check_going_on()  # a slot that stands still does not hold up its end
+            except HoldfastError:
+                return  # raised once all calls are done
+            else:
+                return
 
     def _drain(self) -> None:
         try:
@@ -276,8 +316,15 @@ class Feed:
             self._fail(f"it could not be ended: {error}")
 
     def _cut(
-        self, checkpoint_id: int, completed: int | None, savepoint: SavepointOrder | None
+        self,
+        checkpoint_id: int,
+        completed: int | None,
+        savepoint: SavepointOrder | None,
+        announced: Sequence[Future[bool]],
     ) -> None:
+        if not all(map(_is_willing, announced)):
+            self._events.put(SavepointRefused(checkpoint_id))
+            return
         barrier = Barrier(checkpoint_id, completed, is_savepoint=savepoint is not None)
         try:
             with self._turn(is_barrier=True) as sequence:
@@ -363,3 +410,11 @@ class Feed:
             raise Fenced(
                 "the attempt that a source feeds is over", where=f"source {self._source.uid!r}"
             )
+
+
+def _is_willing(answer: Future[bool]) -> bool:
+    """Whether a slot takes part. One that cannot be reached is reported by its line."""
+    try:
+        return answer.result()
+    except (HoldfastError, CancelledError):
+        return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Self
 
 import pyarrow as pa
@@ -11,10 +11,15 @@ import pyarrow as pa
 from holdfast.runtime.network.connection import Connection, Stream
 from holdfast.runtime.network.credentials import Credentials
 from holdfast.runtime.network.element_stream import PULSE_S
-from holdfast.runtime.protocol.messages import Push, PushKey
-from holdfast.storage import Clock, HoldfastError
+from holdfast.runtime.protocol.messages import Push, PushKey, Watch
+from holdfast.storage import Clock, HoldfastError, Unavailable
 
 __all__ = ["DriverClient", "Pulses", "PushStream", "SlotClient"]
+
+# After a break, and once more: gRPC refuses by itself for a tenth of a second after a failure.
+_REOPENED_AFTER_S = (0.02, 0.15)
+_WATCH_END_S = 5.0
+_NO_COLUMNS = pa.schema([])
 
 
 class PushStream:
@@ -97,6 +102,20 @@ class SlotClient(Connection):
             address, credentials, timeout_s=timeout_s, retry_for_s=retry_for_s, clock=clock
         )
         self._pulses = Pulses()
+        self._watching: threading.Thread | None = None
+        self._watched: Stream | None = None
+        self._is_closing = threading.Event()
+
+    def watch(self, on_lost: Callable[[HoldfastError], None]) -> None:
+        """Have a thread call `on_lost` as soon as the slot's process is gone. To be called once.
+
+        That is so when the connection breaks and cannot be opened again. A slot that is slow or
+        stands still keeps its connection. Calls that are under way then fail without more tries.
+        """
+        self._watching = threading.Thread(
+            target=self._watch, args=(on_lost,), name="holdfast-watch", daemon=True
+        )
+        self._watching.start()
 
     def push(self, key: PushKey, schema: pa.Schema) -> PushStream:
         """Begin a push; a refusal may be raised only when rows are added, or at the end.
@@ -121,7 +140,40 @@ class SlotClient(Connection):
     def close(self) -> None:
         """Close the connection. Unfinished pushes are forgotten by the slot."""
         self._pulses.close()
+        self._is_closing.set()
+        if self._watched is not None:
+            self._watched.cancel()
+        if self._watching is not None:
+            self._watching.join(_WATCH_END_S)
         super().close()
+
+    def _watch(self, on_lost: Callable[[HoldfastError], None]) -> None:
+        pauses_s = iter(_REOPENED_AFTER_S)
+
+        def lives() -> None:
+            nonlocal pauses_s
+            pauses_s = iter(_REOPENED_AFTER_S)
+
+        while not self._is_closing.is_set():
+            try:
+                self._watched = self.open(Watch(), _NO_COLUMNS, where=self._address)
+                if self._is_closing.is_set():  # `close` has not seen it
+                    self._watched.cancel()
+                self._watched.await_end(lives)
+                return
+            except HoldfastError as error:
+                pause_s = next(pauses_s, None)
+                if pause_s is None or not _may_be_back(error):
+                    if not self._is_closing.is_set():
+                        self._is_gone.set()
+                        on_lost(error)
+                    return
+            self._is_closing.wait(pause_s)
+
+
+def _may_be_back(error: HoldfastError) -> bool:
+    """Whether a slot may still be there: its server listens until its process ends."""
+    return isinstance(error, Unavailable) and "Connection refused" not in error.found
 
 
 class Pulses:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self
 
@@ -79,6 +80,17 @@ class Stream:
         if answer is None or bytes(answer) != ACKNOWLEDGED:
             raise Unavailable("rows were sent and not acknowledged", where=self._where)
 
+    def await_end(self, on_sign: Callable[[], object]) -> None:
+        """Return when the other side ends the stream, which sends nothing but signs of life.
+
+        Raises:
+            HoldfastError: what the other side raised, or that the connection broke.
+        """
+        with raising_house_errors(self._where), suppress(StopIteration):
+            while True:
+                self._reader.read_chunk()
+                on_sign()
+
     def cancel(self) -> None:
         """Abort the stream, also while a thread waits in it. Harmless after `finish`."""
         self._reader.cancel()
@@ -107,6 +119,8 @@ class Connection:
         self._timeout_s = timeout_s
         self._retry_for_s = retry_for_s
         self._clock = clock or SystemClock()
+        self._is_gone = threading.Event()
+        """Whether the other side has died: no call is tried again."""
         credentials.protection.check_address(address)
         with raising_house_errors(address):
             self._client = flight.FlightClient(
@@ -135,9 +149,10 @@ class Connection:
                 theirs = from_wire(error)
                 raised = theirs or from_transport(error, where=self._address)
                 may_retry = theirs is None and isinstance(raised, Unavailable)
+                may_retry = may_retry and not self._is_gone.is_set()
                 if not may_retry or self._clock.monotonic_s() + pause_s > deadline_s:
                     raise raised from error
-            self._clock.sleep_s(pause_s)
+            self._clock.wait_s(self._is_gone, pause_s)
 
     def open(self, opening: Opening, schema: pa.Schema, *, where: str) -> Stream:
         """Begin a stream of rows; a refusal may be raised only by later calls.

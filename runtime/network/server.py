@@ -14,7 +14,7 @@ from holdfast.runtime.api.addresses import Listening, in_url
 from holdfast.runtime.network.authentication import AuthenticatedCall, Authentication
 from holdfast.runtime.network.credentials import Protection
 from holdfast.runtime.network.flight_errors import raising_wire_errors
-from holdfast.runtime.protocol.messages import Exchange, Push
+from holdfast.runtime.protocol.messages import Exchange, Push, Watch
 from holdfast.storage import Unavailable
 
 __all__ = ["ACTION", "Opening", "Server"]
@@ -22,7 +22,7 @@ __all__ = ["ACTION", "Opening", "Server"]
 ACTION = "tell"
 """The only Flight action: its body is a message."""
 
-Opening = Push | Exchange
+Opening = Push | Exchange | Watch
 _openings: msgspec.msgpack.Decoder[Opening] = msgspec.msgpack.Decoder(Opening)
 
 

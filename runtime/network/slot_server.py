@@ -13,7 +13,13 @@ from pyarrow import flight
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.network.authentication import Authentication
 from holdfast.runtime.network.credentials import Credentials
-from holdfast.runtime.network.element_stream import ACKNOWLEDGED, END, check_schema, read_element
+from holdfast.runtime.network.element_stream import (
+    ACKNOWLEDGED,
+    END,
+    PULSE,
+    check_schema,
+    read_element,
+)
 from holdfast.runtime.network.server import Opening, Server
 from holdfast.runtime.protocol.messages import (
     Admit,
@@ -29,6 +35,7 @@ from holdfast.runtime.protocol.messages import (
     RoomFor,
     Start,
     ToSlot,
+    Watch,
 )
 from holdfast.runtime.task.channel import Channel, Closed
 from holdfast.runtime.task.staging import Staging
@@ -92,6 +99,7 @@ class SlotServer:
         self._claimed: set[tuple[str, int]] = set()
         self._open: set[tuple[str, int]] = set()
         self._is_closing = False
+        self._has_closed = threading.Event()
         authentication = Authentication(credentials.token, lambda: credentials.attempt)
         self._server = Server(
             listening,
@@ -121,6 +129,7 @@ class SlotServer:
         False if calls still run after the timeout. Lost streams are not reported any more.
         """
         self._is_closing = True
+        self._has_closed.set()
         self._staging.close()
         for channel in self._channels.values():
             channel.close()
@@ -144,6 +153,9 @@ class SlotServer:
                 self._receive_push(key, reader)
             case Exchange(edge=edge, sender=sender):
                 self._receive_exchange(edge, sender, reader)
+            case Watch():
+                writer.write_metadata(PULSE)  # it is here
+                self._has_closed.wait()
         writer.write_metadata(ACKNOWLEDGED)
 
     def _receive_push(self, key: PushKey, reader: Any) -> None:

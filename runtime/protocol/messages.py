@@ -41,6 +41,7 @@ __all__ = [
     "Start",
     "ToDriver",
     "ToSlot",
+    "Watch",
     "Winner",
 ]
 
@@ -254,3 +255,10 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, tag="exchange"):
 
     edge: str
     sender: int
+
+
+class Watch(msgspec.Struct, frozen=True, tag="watch"):
+    """The stream that this opens brings nothing, and ends with the slot's server.
+
+    So a process that is killed is noticed by the end of its connection.
+    """

@@ -56,4 +56,4 @@ def turns_of_one_element_each() -> AbstractContextManager[Any]:
 @pytest.mark.parametrize("unfair", [furthest_downstream_first, turns_of_one_element_each])
 def test_a_loop_that_is_not_fair_is_found(unfair: Any) -> None:
     with unfair(), pytest.raises(Broken, match="starves in front of light/0"):
-        SaturatedSimulation(0, faults=0, backend=TRIED[0]).run()
+        SaturatedSimulation(3, faults=0, backend=TRIED[0]).run()

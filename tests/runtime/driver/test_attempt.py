@@ -33,12 +33,19 @@ from holdfast.runtime.protocol.messages import (
 )
 from holdfast.runtime.protocol.metrics import SlotMetrics
 from holdfast.storage import Unavailable
-from support.jobs.attempt_with_played_slots import InlineExecutor, Script, Stage, Step, marks_of
+from support.jobs.attempt_with_played_slots import (
+    EXECUTORS,
+    InlineExecutor,
+    Script,
+    Stage,
+    Step,
+    marks_of,
+)
 
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("attempt", "source_feed"):
+    for module in EXECUTORS:
         monkeypatch.setattr(f"holdfast.runtime.driver.{module}.ThreadPoolExecutor", InlineExecutor)
 
 

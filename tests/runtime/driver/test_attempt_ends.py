@@ -10,12 +10,12 @@ import pytest
 from holdfast.runtime.driver.events import CancelWanted, SlotLost, SlotsEnded
 from holdfast.runtime.driver.outcomes import Cancelled, Succeeded, Unsuccessful
 from holdfast.runtime.protocol.messages import Failed, Heartbeat, Ready
-from support.jobs.attempt_with_played_slots import InlineExecutor, Stage, Step
+from support.jobs.attempt_with_played_slots import EXECUTORS, InlineExecutor, Stage, Step
 
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("attempt", "source_feed"):
+    for module in EXECUTORS:
         monkeypatch.setattr(f"holdfast.runtime.driver.{module}.ThreadPoolExecutor", InlineExecutor)
 
 

@@ -12,13 +12,13 @@ from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsu
 from holdfast.runtime.driver.slot_deadlines import SlotDeadlines
 from holdfast.runtime.protocol.messages import Heartbeat
 from support.jobs import run_of_played_attempts
-from support.jobs.attempt_with_played_slots import InlineExecutor, Stage, Step
+from support.jobs.attempt_with_played_slots import EXECUTORS, InlineExecutor, Stage, Step
 from support.jobs.run_of_played_attempts import fails, play_attempts
 
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("attempt", "source_feed"):
+    for module in EXECUTORS:
         monkeypatch.setattr(f"holdfast.runtime.driver.{module}.ThreadPoolExecutor", InlineExecutor)
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
-from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
+from holdfast.runtime.driver.events import (
+    CutFailed,
+    EventQueue,
+    SavepointRefused,
+    SourceCut,
+    SourceFailed,
+)
 from holdfast.runtime.driver.source_feed import Feed
 from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Idle
@@ -23,6 +29,7 @@ from holdfast.runtime.protocol.messages import (
 )
 from holdfast.storage import (
     Fenced,
+    HoldfastError,
     SavepointFolder,
     StateSnapshot,
     Unavailable,
@@ -258,3 +265,94 @@ def test_a_slow_savepoint_place_delays_no_barrier(tmp_path: Path) -> None:
     assert cut.checkpoint_id == 7
     barriers = marks_of(stage.slots[0].told, Barrier)
     assert [each.checkpoint_id for each in barriers] == [7, 8]
+
+
+class Meeting:
+    """Has all slots answer together, so that each must have been asked."""
+
+    def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._barrier = threading.Barrier(len(stage.slots))
+        for slot in stage.slots:
+            monkeypatch.setattr(slot, "call", self._answer)
+
+    def _answer(self, _message: ToSlot) -> bool:
+        self._barrier.wait(20)
+        return True
+
+
+def test_slots_are_told_and_asked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    Meeting(stage, monkeypatch)
+    stage.feed.await_room(100)
+    stage.admit()
+    stage.feed.idle()
+    stage.feed.cut(7, None)
+    assert isinstance(stage.events.next(20), SourceCut)
+    stage.feed.end()
+
+
+def test_a_command_that_failed_is_not_under_way_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes next from the source, or from another attempt of it, must not meet it."""
+    stage, may_answer, has_failed = Stage(), threading.Event(), threading.Event()
+
+    def fail(_message: ToSlot) -> bool:
+        has_failed.set()
+        raise Unavailable("no answer")
+
+    def answer_late(_message: ToSlot) -> bool:
+        return may_answer.wait(30)
+
+    monkeypatch.setattr(stage.slots[0], "call", fail)
+    monkeypatch.setattr(stage.slots[1], "call", answer_late)
+    with ThreadPoolExecutor(1) as feeding:
+        admitting = feeding.submit(stage.admit)
+        assert has_failed.wait(10)
+        with pytest.raises(TimeoutError):
+            admitting.result(0.3)
+        may_answer.set()
+        assert isinstance(admitting.exception(10), Unavailable)
+
+
+@pytest.mark.parametrize("command", ["admit", "await_room"])
+def test_a_slot_that_stands_still_does_not_hold_up_the_end(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, is_asked, may_answer = Stage(), threading.Event(), threading.Event()
+
+    def stand_still(_message: ToSlot) -> bool:
+        is_asked.set()
+        return may_answer.wait(30)
+
+    monkeypatch.setattr(stage.slots[1], "call", stand_still)
+    calls = {"admit": stage.admit, "await_room": lambda: stage.feed.await_room(1)}
+    with ThreadPoolExecutor(1) as feeding:
+        calling = feeding.submit(calls[command])
+        assert is_asked.wait(10)
+        stage.feed.close()
+        assert isinstance(calling.exception(10), Fenced)
+        may_answer.set()
+
+
+@pytest.mark.parametrize("answer", [True, False, Unavailable("gone")])
+def test_a_barrier_of_a_savepoint_waits_until_all_slots_will_take_part(
+    answer: Any,
+) -> None:
+    stage = Stage()
+    willing, asked = Future[bool](), Future[bool]()
+    willing.set_result(True)
+    stage.feed.cut(7, None, None, (willing, asked))
+    stage.feed.cut(8, None)
+    assert stage.events.next(0.2) is None
+    assert not stage.slots[0].told
+    if isinstance(answer, HoldfastError):
+        asked.set_exception(answer)
+    else:
+        asked.set_result(answer)
+    told = [stage.events.next(10), stage.events.next(10)]
+    barriers = [each.checkpoint_id for each in marks_of(stage.slots[0].told, Barrier)]
+    assert isinstance(told[1], SourceCut)
+    if answer is True:
+        assert barriers == [7, 8]
+    else:
+        assert told[0] == SavepointRefused(7)
+        assert barriers == [8]

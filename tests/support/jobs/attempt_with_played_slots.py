@@ -55,6 +55,8 @@ from holdfast.storage import (
 from holdfast.storage.processes import ProcessIdentity
 
 VERSION = "1.2.3"
+EXECUTORS = ("slot_lines", "source_feed", "source_thread")
+"""Modules of `runtime.driver` that do something in the background for an attempt."""
 _Mark = TypeVar("_Mark", Barrier, Idle, EndOfInput)
 Step = AttemptEvent | int | None
 """Something that happens; or so many milliseconds that pass; or nothing."""
@@ -128,12 +130,16 @@ class PlayedSlot:
     refuses: type | None = None
     """Messages of this type are answered by No."""
     is_closed: bool = False
+    on_lost: Callable[[HoldfastError], None] | None = None
 
     def call(self, message: ToSlot) -> bool:
         if self.error is not None and (self.fails_at is None or type(message) is self.fails_at):
             raise self.error
         self.told.append(message)
         return type(message) is not self.refuses
+
+    def watch(self, on_lost: Callable[[HoldfastError], None]) -> None:
+        self.on_lost = on_lost
 
     def close(self) -> None:
         self.is_closed = True

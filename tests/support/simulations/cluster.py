@@ -204,6 +204,8 @@ class SimulatedSlot:
                 self._bell,
                 world.clock,
             )
+        self.watchers: list[Callable[[HoldfastError], None]] = []
+        """What drivers have called when the process is gone."""
         self._addresses[self._address] = self
 
     @classmethod
@@ -383,8 +385,11 @@ class SimulatedLink:
             raise Unavailable(mishap)
         return answer
 
+    def watch(self, on_lost: Callable[[HoldfastError], None]) -> None:
+        self._slot.watchers.append(on_lost)
+
     def close(self) -> None:
-        pass
+        self._slot.watchers.clear()
 
 
 @dataclass
@@ -412,6 +417,9 @@ class SimulatedDeployment:
         if failed and not self.has_told:
             yield Action("spark notices", self.driver, self._tell_failure, 0.2)
             yield from self._peers_notice(failed)
+            for slot in failed:
+                if slot.watchers:
+                    yield Action("connection breaks", self.driver, partial(self._tell_loss, slot))
         if not self.has_told and all(slot.life is Life.ENDED for slot in self.slots):
             yield Action("slots have ended", self.driver, self._tell_end)
 
@@ -437,6 +445,9 @@ class SimulatedDeployment:
     def _lose(self, slot: SimulatedSlot, dead: SimulatedSlot) -> None:
         self._noticed.add((slot.number, dead.number))
         slot.lose(dead.process.name)
+
+    def _tell_loss(self, slot: SimulatedSlot) -> None:
+        slot.watchers.pop()(Unavailable("the slot is gone"))
 
     def _tell_failure(self) -> None:
         self.cancel()

@@ -74,8 +74,9 @@ from support.storages.quick_places import quick_place
 _EXECUTORS = (
     "holdfast.backends.snapshots.workers",
     "holdfast.backends.snapshots.transfers",
-    "holdfast.runtime.driver.attempt",
+    "holdfast.runtime.driver.slot_lines",
     "holdfast.runtime.driver.source_feed",
+    "holdfast.runtime.driver.source_thread",
     "holdfast.runtime.driver.checkpoints.checkpoint_keeper",
     "holdfast.runtime.driver.checkpoints.savepoint_keeper",
     "holdfast.runtime.driver.checkpoints.background_deletion",

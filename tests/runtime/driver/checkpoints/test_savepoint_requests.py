@@ -34,6 +34,7 @@ from holdfast.storage import (
     Unavailable,
 )
 from support.jobs.attempt_with_played_slots import (
+    EXECUTORS,
     InlineExecutor,
     Stage,
     Step,
@@ -48,7 +49,7 @@ KEEP, CANCEL, STOP, DRAIN = SavepointPurpose
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("attempt", "source_feed"):
+    for module in EXECUTORS:
         monkeypatch.setattr(f"holdfast.runtime.driver.{module}.ThreadPoolExecutor", InlineExecutor)
 
 

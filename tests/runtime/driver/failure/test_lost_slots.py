@@ -16,12 +16,12 @@ from holdfast.runtime.protocol.messages import CancelAttempt, Failed
 from holdfast.runtime.protocol.process_facts import MemoryFacts, memory_facts
 from holdfast.storage import Unavailable
 from holdfast.storage.processes import ProcessIdentity, my_identity
-from support.jobs.attempt_with_played_slots import InlineExecutor, Stage, Step
+from support.jobs.attempt_with_played_slots import EXECUTORS, InlineExecutor, Stage, Step
 
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("attempt", "source_feed"):
+    for module in EXECUTORS:
         monkeypatch.setattr(f"holdfast.runtime.driver.{module}.ThreadPoolExecutor", InlineExecutor)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from holdfast.runtime.spark.sources.query_source import QuerySourcePlan, check_s
 from holdfast.runtime.spark.sources.splits import Division
 from holdfast.runtime.stream import SourceFrame, SourceWatermark
 from holdfast.storage import (
+    HoldfastError,
     Invalid,
     JobStorage,
     SeededEntropy,
@@ -58,6 +59,9 @@ class FullSlot:
             return False
         self.told.append(message)
         return True
+
+    def watch(self, on_lost: Callable[[HoldfastError], None]) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -1,0 +1,108 @@
+"""The driver's ways to the slots of an attempt, for what its deciding thread has to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from holdfast.runtime.driver.events import EventQueue, SlotLost
+from holdfast.runtime.protocol.messages import ToSlot
+from holdfast.storage import Clock, HoldfastError
+
+__all__ = ["SlotLines", "SlotLink"]
+
+_ANSWERED_WITHIN_S = 2.0
+
+
+class SlotLink(Protocol):
+    """The driver's connection to a slot. Safe to call from any thread."""
+
+    def call(self, message: ToSlot) -> bool:
+        """Send a message; the docstring of the message says what the answer means.
+
+        Raises:
+            Unavailable: the slot does not answer.
+            Fenced: the slot is of another attempt.
+        """
+
+    def watch(self, on_lost: Callable[[HoldfastError], None]) -> None:
+        """Have `on_lost` called, once, as soon as the process of the slot is gone."""
+
+    def close(self) -> None:
+        """Give the connection back."""
+
+
+class _Line(NamedTuple):
+    link: SlotLink
+    thread: ThreadPoolExecutor
+
+
+class SlotLines:
+    """Says everything in a thread for each slot, in order: neither the caller nor a slot waits.
+
+    A slot that cannot be reached, and one whose process is gone, is reported as `SlotLost`. Used by
+    one thread.
+    """
+
+    def __init__(self, events: EventQueue, clock: Clock) -> None:
+        self._events = events
+        self._clock = clock
+        self._lines: dict[int, _Line] = {}
+
+    def add(self, slot: int, link: SlotLink) -> None:
+        """From now on this slot is told what all are told."""
+        self._lines[slot] = _Line(link, ThreadPoolExecutor(1, f"commands to slot {slot}"))
+        link.watch(partial(self._lose, slot))
+
+    @property
+    def links(self) -> Sequence[SlotLink]:
+        """The connections, in the order of the slots."""
+        return [self._lines[slot].link for slot in sorted(self._lines)]
+
+    def tell(self, message: ToSlot, *, may_be_gone: bool = False) -> Sequence[Future[bool]]:
+        """Send a message to all slots; the answers come later.
+
+        `may_be_gone`: slots may have ended as they were told to, which is no loss.
+        """
+        return [
+            line.thread.submit(partial(self._tell, slot, message, may_be_gone=may_be_gone))
+            for slot, line in self._lines.items()
+        ]
+
+    def tell_last(self, message: ToSlot) -> set[int]:
+        """Send a message to all slots; the answer is those which did not answer soon."""
+        # Not behind what else a slot is to be told: it may stand still.
+        threads = ThreadPoolExecutor(max(len(self._lines), 1), "last command")
+        answers = {
+            slot: threads.submit(line.link.call, message) for slot, line in self._lines.items()
+        }
+        threads.shutdown(wait=False)
+        silent = set()
+        end_s = self._clock.monotonic_s() + _ANSWERED_WITHIN_S
+        for slot, answer in answers.items():
+            try:
+                answer.result(max(0.0, end_s - self._clock.monotonic_s()))
+            except (HoldfastError, TimeoutError):
+                silent.add(slot)
+        return silent
+
+    def close(self) -> None:
+        """Say nothing more, and give the connections back."""
+        with ExitStack() as closing:
+            for line in self._lines.values():
+                line.thread.shutdown(wait=False, cancel_futures=True)
+                closing.callback(line.link.close)
+
+    def _tell(self, slot: int, message: ToSlot, *, may_be_gone: bool) -> bool:
+        try:
+            return self._lines[slot].link.call(message)
+        except HoldfastError as error:
+            if not may_be_gone:
+                self._lose(slot, error)
+            raise
+
+    def _lose(self, slot: int, error: HoldfastError) -> None:
+        self._events.put(SlotLost(slot, str(error)))
