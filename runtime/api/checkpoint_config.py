@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.storage import Invalid, load_storage
 from holdfast.storage.options.checks import (
@@ -43,6 +44,10 @@ class CheckpointConfig:
     interval: Duration | None = None
     """From the trigger of one checkpoint to that of the next. None: only those that are asked
     for, and the final one."""
+    interval_during_backlog: Duration | None = None
+    """The interval while any source reads a backlog: one of a fixed size (`from_batch`,
+    `available_now`) until it ends; an endless stream never does. Not shorter than `interval`; 0:
+    only those that are asked for. None: as at other times."""
     mode: str = "exactly-once"
     """The guarantee of the job: "exactly-once", or "at-least-once", where no channel waits for a
     barrier, and rows that came behind one may count again after a restore."""
@@ -86,7 +91,7 @@ class CheckpointConfig:
                 fix=text_fix(self.savepoint_dir),
             )
         check_switch(self.final_checkpoint, name="final_checkpoint")
-        _ = self.interval_ms
+        self._check_backlog()
         if self.min_pause_ms > self.timeout_ms:
             raise Invalid(
                 "the pause between checkpoints is longer than a checkpoint may take",
@@ -109,12 +114,33 @@ class CheckpointConfig:
         return duration_ms(self.interval, name="interval", least_ms=_SHORTEST_MS)
 
     @property
+    def interval_during_backlog_ms(self) -> int | None:
+        if self.interval_during_backlog is None:
+            return self.interval_ms
+        name = "interval_during_backlog"
+        is_off = duration_ms(self.interval_during_backlog, name=name) == 0
+        least_ms = 0 if is_off else _SHORTEST_MS
+        return duration_ms(self.interval_during_backlog, name=name, least_ms=least_ms)
+
+    @property
     def timeout_ms(self) -> int:
         return duration_ms(self.timeout, name="timeout", least_ms=_SHORTEST_MS)
 
     @property
     def min_pause_ms(self) -> int:
         return duration_ms(self.min_pause, name="min_pause")
+
+    def _check_backlog(self) -> None:
+        backlog_ms, interval_ms = self.interval_during_backlog_ms, self.interval_ms
+        if backlog_ms is None or (interval_ms is not None and not 0 < backlog_ms < interval_ms):
+            return
+        raise Invalid(
+            "checkpoints would be more frequent during a backlog than at other times",
+            expected="interval_during_backlog 0, or at least the interval",
+            found=f"interval_during_backlog {self.interval_during_backlog!r} and interval "
+            f"{self.interval!r}",
+            fix="Set an interval, too" if interval_ms is None else "",
+        )
 
 
 def _is_text(value: object) -> bool:
@@ -139,11 +165,22 @@ def _place(text: str) -> str:
 
 
 PLACE = Codec("a URL, a path, a registered name", _place)
+
+
+def _check_fields(**fields: Any) -> None:
+    # The defaults say nothing here: what a field has to fit may come from another source.
+    fields.setdefault("timeout", "10000 d")
+    if "interval_during_backlog" in fields:
+        fields.setdefault("interval", f"{_SHORTEST_MS} ms")
+    CheckpointConfig(**fields)
+
+
 CHECKPOINTING = Owner(
     "checkpointing",
     CheckpointConfig,
     "Fields of `CheckpointConfig`, the argument `checkpointing` of `StreamEnvironment`. A field "
     "that has its default value counts as not set by the program.",
+    make=_check_fields,
 )
 _MODES = one_of({"EXACTLY_ONCE": "exactly-once", "AT_LEAST_ONCE": "at-least-once"})
 _RETENTIONS = one_of({"DELETE_ON_CANCELLATION": "delete", "RETAIN_ON_CANCELLATION": "retain"})
@@ -162,6 +199,7 @@ def _retention(text: str) -> str:
 
 _ROWS: tuple[tuple[str, str, Codec], ...] = (
     ("interval", "interval", DURATION),
+    ("interval-during-backlog", "interval_during_backlog", DURATION),
     ("mode", "mode", _MODES),
     ("timeout", "timeout", DURATION),
     ("min-pause", "min_pause", DURATION),

@@ -77,6 +77,7 @@ class CheckpointCoordinator:
         self._completed = restored
         self._now_ms = now_ms
         self._schedule = CheckpointSchedule(config, now_ms)
+        self._backlogs: set[str] = set()
         self._history = CheckpointHistory() if history is None else history
         self._pending: dict[int, PendingCheckpoint] = {}
         self._storing: int | None = None
@@ -259,6 +260,13 @@ class CheckpointCoordinator:
         """Request a checkpoint: begin one as soon as those in progress leave room."""
         self._pass_time(now_ms)
         self._schedule.request(self._now_ms)
+        return self._proceed([])
+
+    def source_backlog(self, now_ms: int, *, uid: str, is_read: bool) -> Sequence[Command]:
+        """A source begins, or has ended, to read what had gathered before it."""
+        self._pass_time(now_ms)
+        (self._backlogs.add if is_read else self._backlogs.discard)(uid)
+        self._schedule.set_backlog(is_read=bool(self._backlogs))
         return self._proceed([])
 
     def request_savepoint(self, now_ms: int, request: SavepointRequest) -> Sequence[Command]:

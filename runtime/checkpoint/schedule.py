@@ -28,8 +28,11 @@ class CheckpointSchedule:
 
     def __init__(self, config: CheckpointConfig, now_ms: int) -> None:
         self._interval_ms = config.interval_ms
+        self._backlog_interval_ms = config.interval_during_backlog_ms
+        self._is_in_backlog = False
         self._min_pause_ms = config.min_pause_ms
-        self._due_ms = self._next_due_ms(now_ms)
+        self._since_ms = now_ms
+        """When the interval began."""
         self._pause_until_ms = now_ms
         self._requested_ms: int | None = None
         self._final = _Final.NOT_WANTED
@@ -55,9 +58,14 @@ class CheckpointSchedule:
             return (self._final_ms, Trigger.FINAL) if is_wanted else None
         if self._requested_ms is not None:
             return self._requested_ms, Trigger.REQUESTED
-        if self._due_ms is None:
+        interval_ms = self._backlog_interval_ms if self._is_in_backlog else self._interval_ms
+        if not interval_ms:
             return None
-        return max(self._due_ms, self._pause_until_ms), Trigger.PERIODIC
+        return max(self._since_ms + interval_ms, self._pause_until_ms), Trigger.PERIODIC
+
+    def set_backlog(self, *, is_read: bool) -> None:
+        """Whether any source reads its backlog: that decides which interval counts."""
+        self._is_in_backlog = is_read
 
     def request(self, now_ms: int) -> None:
         """Request one now, whatever interval and pause say."""
@@ -76,12 +84,12 @@ class CheckpointSchedule:
         """Resume checkpoints; the interval begins now."""
         if self._is_suspended:
             self._is_suspended = False
-            self._due_ms = self._next_due_ms(now_ms)
+            self._since_ms = now_ms
 
     def begun(self, trigger: Trigger, now_ms: int) -> None:
         # Whatever began answers a request and counts as the periodic one: it has the same state.
         self._requested_ms = None
-        self._due_ms = self._next_due_ms(now_ms)
+        self._since_ms = now_ms
         if trigger is Trigger.FINAL:
             self._final = _Final.BEGUN
 
@@ -90,6 +98,3 @@ class CheckpointSchedule:
         if trigger is Trigger.FINAL:
             self._final = _Final.COMPLETED if is_complete else _Final.WANTED
             self._final_ms = now_ms + _FINAL_RETRY_MS
-
-    def _next_due_ms(self, now_ms: int) -> int | None:
-        return None if self._interval_ms is None else now_ms + self._interval_ms

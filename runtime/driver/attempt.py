@@ -46,6 +46,7 @@ from holdfast.runtime.driver.events import (
     SavepointWanted,
     SlotLost,
     SlotsEnded,
+    SourceBacklog,
     SourceCut,
     SourceFailed,
     StoreFailed,
@@ -257,21 +258,23 @@ class Attempt:
                 commands = coordinator.trigger_failed(
                     now_ms, number, reason=f"the position of source {uid!r}: {reason}"
                 )
-            case CheckpointStored():
-                commands = self._stored(coordinator, event)
-            case StoreFailed(number, reason, is_fatal):
-                if is_fatal:
-                    self._fail(reason, is_fatal=True)
-                else:
-                    commands = coordinator.store_failed(now_ms, number, reason=reason)
+            case CheckpointStored() | StoreFailed():
+                commands = self._store_decided(coordinator, now_ms, event)
+            case SourceBacklog(uid, is_read):
+                commands = coordinator.source_backlog(now_ms, uid=uid, is_read=is_read)
             case CheckpointWanted():
                 commands = coordinator.request(now_ms)
         self._carry_out(commands)
 
-    def _stored(
-        self, coordinator: CheckpointCoordinator, event: CheckpointStored
+    def _store_decided(
+        self, coordinator: CheckpointCoordinator, now_ms: int, event: CheckpointStored | StoreFailed
     ) -> Sequence[Command]:
-        commands = coordinator.stored(self._now_ms(), event.checkpoint_id)
+        if isinstance(event, StoreFailed):
+            if not event.is_fatal:
+                return coordinator.store_failed(now_ms, event.checkpoint_id, reason=event.reason)
+            self._fail(event.reason, is_fatal=True)
+            return ()
+        commands = coordinator.stored(now_ms, event.checkpoint_id)
         if event.order is not None:  # after the history, which the caller may read next
             event.order.complete()
         return commands

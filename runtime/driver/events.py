@@ -28,6 +28,7 @@ __all__ = [
     "SavepointWanted",
     "SlotLost",
     "SlotsEnded",
+    "SourceBacklog",
     "SourceCut",
     "SourceFailed",
     "StoreFailed",
@@ -93,6 +94,14 @@ class SourceFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceBacklog:
+    """A source begins, or has ended, to read what had gathered before it."""
+
+    uid: str
+    is_read: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointStored:
     """A checkpoint is committed. `order` is set for a savepoint that was requested."""
 
@@ -144,6 +153,7 @@ AttemptEvent: TypeAlias = (
     | CutFailed
     | SavepointRefused
     | SourceFailed
+    | SourceBacklog
     | CheckpointStored
     | StoreFailed
     | CancelWanted

@@ -24,6 +24,7 @@ from holdfast.runtime.driver.events import (
     CutFailed,
     EventQueue,
     SavepointRefused,
+    SourceBacklog,
     SourceCut,
     SourceFailed,
 )
@@ -134,6 +135,7 @@ class Feed:
         self.rows = 0
         self.batches = 0
         self.has_ended = False
+        self._reads_backlog = False
 
     @property
     def is_over(self) -> bool:
@@ -202,6 +204,13 @@ class Feed:
         with self._turn() as sequence:
             self._put_mark(sequence, EndOfInput())
             self.has_ended = True
+        self.reads_backlog(is_read=False)
+
+    def reads_backlog(self, *, is_read: bool) -> None:
+        """Report whether the source reads what had gathered before it, so that it is in a hurry."""
+        if is_read != self._reads_backlog and not self._is_over:
+            self._reads_backlog = is_read
+            self._events.put(SourceBacklog(self._source.uid, is_read))
 
     def fail(self, summary: str, details: str, *, is_fatal: bool = False, fault: str = "") -> None:
         """Report that the source cannot go on; for `fault` see `SourceFailed`.

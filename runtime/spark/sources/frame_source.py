@@ -123,6 +123,7 @@ class _FrameSource(Source):
     def _feed_all(self, feed: Feed) -> None:
         try:
             if not self._position.has_ended:
+                feed.reads_backlog(is_read=True)
                 mark_jobs(self._tagged(), self._tag)
                 self._push_splits(feed)
             if not self._stopping.is_set():

@@ -141,6 +141,7 @@ class _QuerySource(Source):
         )
         if self._source.is_bounded:
             writer = writer.trigger(availableNow=True)
+            feed.reads_backlog(is_read=True)
         try:
             with slow_polling(self._frame.sparkSession):
                 self._query = writer.start()

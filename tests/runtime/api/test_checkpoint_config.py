@@ -96,6 +96,7 @@ def test_any_text_is_a_duration_or_a_clear_error(text: str) -> None:
 def test_the_defaults_are_those_of_flink() -> None:
     config = CheckpointConfig()
     assert config.interval_ms is None
+    assert config.interval_during_backlog_ms is None
     assert config.mode == "exactly-once"
     assert config.timeout_ms == 600_000
     assert config.min_pause_ms == 0
@@ -127,6 +128,8 @@ def test_settings_keep_their_values() -> None:
         {"interval": "0s"},
         {"interval": "9ms"},
         {"interval": "soon"},
+        {"interval_during_backlog": "9ms"},
+        {"interval_during_backlog": "soon"},
         {"timeout": "1ms"},
         {"timeout": None},
         {"min_pause": -1},
@@ -160,6 +163,18 @@ def test_an_invalid_setting_is_refused_by_name(wrong: dict[str, Any]) -> None:
 def test_both_modes_are_known() -> None:
     assert CheckpointConfig().mode == "exactly-once"
     assert CheckpointConfig(mode="at-least-once").mode == "at-least-once"
+
+
+def test_checkpoints_are_not_more_frequent_during_a_backlog() -> None:
+    assert CheckpointConfig(interval="2s").interval_during_backlog_ms == 2_000
+    written: Any
+    for written, interval_ms in (("2s", 2_000), ("1min", 60_000), ("0s", 0), (0, 0)):
+        config = CheckpointConfig(interval="2s", interval_during_backlog=written)
+        assert config.interval_during_backlog_ms == interval_ms
+    for interval in ("2s", None):
+        with pytest.raises(Invalid, match="more frequent during a backlog") as caught:
+            CheckpointConfig(interval=interval, interval_during_backlog="1s")
+        assert caught.value.found == f"interval_during_backlog '1s' and interval {interval!r}"
 
 
 def test_a_pause_is_not_longer_than_a_checkpoint_may_take() -> None:

@@ -339,6 +339,25 @@ def test_the_first_failure_counts() -> None:
     assert outcome.reason == "source 'a' failed: x"
 
 
+def test_no_checkpoint_is_taken_while_a_source_reads_its_backlog() -> None:
+    stage = Stage(interval="1s", interval_during_backlog="0s")
+
+    def script(stage: Stage) -> Iterator[Step]:
+        yield from stage.running()
+        feed = stage.sources["a"].feed
+        assert feed is not None
+        feed.reads_backlog(is_read=True)
+        for _ in range(20):
+            yield 250
+        assert not marks_of(stage.slots[0].told, Barrier)
+        feed.end()
+        yield None
+        assert [each.checkpoint_id for each in marks_of(stage.slots[0].told, Barrier)] == [7, 7]
+        yield CancelWanted()
+
+    assert stage.run(script) == Cancelled()
+
+
 def test_checkpoints_are_taken_at_their_interval() -> None:
     stage = Stage(interval="1s")
 

@@ -14,6 +14,7 @@ from holdfast.runtime.driver.events import (
     CutFailed,
     EventQueue,
     SavepointRefused,
+    SourceBacklog,
     SourceCut,
     SourceFailed,
 )
@@ -79,6 +80,18 @@ def test_ended_checkpoints_are_forgotten() -> None:
         stage.feed.give_up(number)
     left = [each for each in vars(stage.feed).values() if isinstance(each, set)]
     assert left == [set()]
+
+
+def test_a_backlog_is_reported_when_that_changes_and_ends_with_the_source() -> None:
+    stage = Stage()
+    for is_read in (False, True, True, False, True):
+        stage.feed.reads_backlog(is_read=is_read)
+    stage.feed.end()
+    stage.feed.close()
+    stage.feed.reads_backlog(is_read=True)
+    told = [stage.events.next(0) for _ in range(5)]
+    expected = [SourceBacklog("a", is_read) for is_read in (True, False, True, False)]
+    assert told == [*expected, None]
 
 
 def test_commands_are_numbered_and_go_to_all_slots() -> None:

@@ -403,6 +403,18 @@ def test_a_contradiction_of_two_sources_names_both() -> None:
         layered(replace(UNSAID, checkpointing=CheckpointConfig(max_concurrent=2)), file=pause)
 
 
+def test_options_that_need_each_other_may_come_from_two_sources() -> None:
+    file = {f"{CHECKPOINTS}interval": "1 s", f"{CHECKPOINTS}timeout": "1 h"}
+    line = {f"{CHECKPOINTS}interval-during-backlog": "9 s", f"{CHECKPOINTS}min-pause": "20 min"}
+    assert layered(line=line, file=file).checkpointing == CheckpointConfig(
+        interval="1 s", interval_during_backlog="9 s", timeout="1 h", min_pause="20 min"
+    )
+    with pytest.raises(Invalid, match=r"\[the command line, -D.*backlog\].*and interval None"):
+        layered(line={f"{CHECKPOINTS}interval-during-backlog": "9 s"})
+    with pytest.raises(Invalid, match=r"longer than a checkpoint may take \[.*min-pause\]"):
+        layered(line={f"{CHECKPOINTS}min-pause": "20 min"})
+
+
 def test_older_names_are_told() -> None:
     older = "state.savepoints.dir"
     options = GivenOptions(

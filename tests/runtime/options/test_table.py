@@ -48,6 +48,19 @@ CHECKPOINTS = "execution.checkpointing."
         ("slot.port", " 45000-45100 ", "network.slot_port", "45000-45100"),
         (f"{CHECKPOINTS}dir", "s3://b/x=y", "storage", "s3://b/x=y"),
         (f"{CHECKPOINTS}interval", "10 s", "checkpointing.interval", "10 s"),
+        (
+            f"{CHECKPOINTS}interval-during-backlog",
+            "1 min",
+            "checkpointing.interval_during_backlog",
+            "1 min",
+        ),
+        (
+            f"{CHECKPOINTS}interval-during-backlog",
+            "0",
+            "checkpointing.interval_during_backlog",
+            "0ms",
+        ),
+        (f"{CHECKPOINTS}min-pause", "15 min", "checkpointing.min_pause", "15 min"),
         (f"{CHECKPOINTS}interval", "500", "checkpointing.interval", "500ms"),
         (f"{CHECKPOINTS}mode", "exactly_once", "checkpointing.mode", "exactly-once"),
         (f"{CHECKPOINTS}timeout", "1h 30min", "checkpointing.timeout", "1h 30min"),
@@ -121,7 +134,7 @@ def test_an_option_is_what_it_is_in_code(key: str, text: str, argument: str, val
     assert restart_strategy(settings) is None
     name = argument.removeprefix("checkpointing.")
     if name != argument and value is not None:
-        CheckpointConfig(**{name: value})
+        CheckpointConfig(**{"interval": "1s", "timeout": "1h", name: value})
 
 
 @pytest.mark.parametrize(
@@ -266,6 +279,10 @@ def test_options_of_a_changelog_are_among_them() -> None:
         ),
         ({f"{CHECKPOINTS}file-merging.enabled": "true"}, "slot always writes one file"),
         ({"state.backend.local-recovery": "true"}, "has no meaning here .*Leave it out"),
+        (
+            {f"{CHECKPOINTS}interval": "9 s", f"{CHECKPOINTS}interval-during-backlog": "5 s"},
+            r"more frequent during a backlog .*\[here, .*interval; here, .*interval-during-backl",
+        ),
         ({f"{CHECKPOINTS}dir": "memroy"}, "no checkpoint storage is registered as 'memroy'"),
         ({f"{CHECKPOINTS}dir": "s4://bucket/x"}, "'execution.checkpointing.dir'.*s4"),
         ({f"{CHECKPOINTS}savepoint-dir": "s4://bucket/x"}, "savepoint-dir'.*s4"),
@@ -351,6 +368,7 @@ OF_FLINK = [
     "dir",
     "savepoint-dir",
     "interval",
+    "interval-during-backlog",
     "mode",
     "timeout",
     "min-pause",

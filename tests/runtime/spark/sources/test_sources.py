@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import rand
 
-from holdfast.runtime.driver.events import EventQueue, SourceFailed
+from holdfast.runtime.driver.events import EventQueue, SourceBacklog, SourceFailed
 from holdfast.runtime.driver.run_parts import SourceOpening, SourcePlan
 from holdfast.runtime.driver.source_feed import Feed, Source
 from holdfast.runtime.network import Credentials
@@ -98,7 +98,8 @@ class Stage:
         return _Running(Feed(source, [self.slot], {}, self.events), source)
 
     def failure(self) -> str:
-        event = self.events.next(60)
+        while isinstance(event := self.events.next(60), SourceBacklog):
+            pass
         assert isinstance(event, SourceFailed)
         return event.summary
 
@@ -209,7 +210,8 @@ def test_a_bounded_query_that_has_read_all_has_ended(
         await_that(lambda: stage.slot.told, "the end")
         assert stage.slot.told == [MarkSource(source="in", sequence=1, mark=EndOfInput())]
         assert source.position().has_ended
-    assert stage.events.next(0) is None
+    told = [stage.events.next(0) for _ in range(3)]
+    assert told == [SourceBacklog("in", is_read) for is_read in (True, False)] + [None]
 
 
 @pytest.mark.parametrize("stopped_in", [None, 0, 1])
