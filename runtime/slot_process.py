@@ -195,7 +195,7 @@ class _SlotProcess:
         self._has_peers = threading.Event()
         self._has_ended = threading.Event()
         self._is_unwanted = threading.Event()
-        self._senders: list[ExchangeSender] = []
+        self._senders: dict[int, ExchangeSender] = {}
         self._channels = self._make_channels()
         self._slot = Slot(
             launch, slot, self._channels, self._outlet, driver.call, self._bell, clock
@@ -243,7 +243,7 @@ class _SlotProcess:
             self._slot.run(on_failure)
             self._await_peers()
         finally:
-            for sender in self._senders:
+            for sender in self._senders.values():
                 sender.close()
 
     def _await_peers(self) -> None:
@@ -252,7 +252,7 @@ class _SlotProcess:
         All is committed here, and nothing that counts is on the way. A peer may still commit, for
         as long as its sink takes; it would take a stream that breaks for a failure of the job.
         """
-        for sender in self._senders:
+        for sender in self._senders.values():
             while not sender.end(_LOOK_S) and not self._is_unwanted.is_set():
                 pass
         while not self._server.await_ends(_LOOK_S) and not self._is_unwanted.is_set():
@@ -276,28 +276,29 @@ class _SlotProcess:
                 channels[edge.edge_id] = self._channels[edge.edge_id][0]
         return sources
 
+    def _exchange_edges(self) -> list[EdgePlan]:
+        return [edge for edge in self._launch.plan.edges if edge.kind is EdgeKind.HASH]
+
     def _exchange_channels(self) -> dict[tuple[str, int], Channel]:
         return {
             (edge.edge_id, sender): channel
-            for edge in self._launch.plan.edges
-            if edge.kind is EdgeKind.HASH
+            for edge in self._exchange_edges()
             for sender, channel in enumerate(self._channels[edge.edge_id])
             if sender != self._number
         }
 
     def _outlet(self, edge: EdgePlan, slot: int) -> Outlet:
-        sender = ExchangeSender(
-            self._peers[slot],
-            self._launch.credentials,
-            edge=edge.edge_id,
-            sender=self._number,
-            schema=edge.schema,
-            capacity_bytes=self._launch.channel_bytes,
-            bell=self._bell,
-            on_error=self._slot.fail,
-        )
-        self._senders.append(sender)
-        return sender
+        if slot not in self._senders:
+            self._senders[slot] = ExchangeSender(
+                self._peers[slot],
+                self._launch.credentials,
+                sender=self._number,
+                edges={each.edge_id: each.schema for each in self._exchange_edges()},
+                capacity_bytes=self._launch.channel_bytes,
+                bell=self._bell,
+                on_error=self._slot.fail,
+            )
+        return self._senders[slot].channel(edge.edge_id)
 
     def _handle(self, command: SlotCommand) -> bool:
         match command:
@@ -310,8 +311,8 @@ class _SlotProcess:
                 self._slot.command(command)
         return True
 
-    def _lost(self, edge: str, sender: int, error: HoldfastError) -> None:
-        del edge, sender  # the error names them
+    def _lost(self, sender: int, error: HoldfastError) -> None:
+        del sender  # the error names it
         self._slot.fail(error)
 
     def _beat(self) -> None:

@@ -13,10 +13,9 @@ from pyarrow import flight
 
 from holdfast.runtime.network.authentication import headers_of
 from holdfast.runtime.network.credentials import Credentials
-from holdfast.runtime.network.element_stream import ACKNOWLEDGED, END, PULSE, write_element
+from holdfast.runtime.network.element_stream import ACKNOWLEDGED, END, PIECE_BYTES, PULSE, pieces
 from holdfast.runtime.network.flight_errors import from_transport, from_wire, raising_house_errors
 from holdfast.runtime.network.server import ACTION, Opening
-from holdfast.runtime.protocol.elements import Element
 from holdfast.runtime.protocol.messages import RoomFor, ToDriver, ToSlot
 from holdfast.storage import Clock, SystemClock, Unavailable
 from holdfast.storage.retries import Backoff
@@ -54,14 +53,47 @@ class Stream:
             finally:
                 self._lock.release()
 
-    def send(self, element: Element) -> None:
-        """Send an element; returns when gRPC has accepted it, which a slow receiver delays.
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Send rows; returns when gRPC has accepted them, which a slow receiver delays.
 
         Raises:
             HoldfastError: what the other side raised, or why it cannot be reached.
         """
         with self._lock, raising_house_errors(self._where):
-            write_element(self._writer, element)
+            for piece in pieces(batch, PIECE_BYTES):
+                self._writer.write_batch(piece)
+
+    def send_frame(self, head: bytes, data: pa.RecordBatch | None) -> None:
+        """Send metadata, with data or alone. Returns and raises as `send`."""
+        with self._lock, raising_house_errors(self._where):
+            if data is None:
+                self._writer.write_metadata(head)
+            else:
+                self._writer.write_with_metadata(data, head)
+
+    def receive(self) -> bytes | None:
+        """The next metadata of the other side; waits for it; None after the last.
+
+        By one thread, which may be another than the one that sends.
+
+        Raises:
+            HoldfastError: as `send`.
+        """
+        with raising_house_errors(self._where):
+            try:
+                return bytes(self._reader.read_chunk().app_metadata or b"")
+            except StopIteration:
+                return None
+
+    def end(self) -> None:
+        """Say that all has been sent. The other side acknowledges that, and ends its part.
+
+        Raises:
+            HoldfastError: as `send`.
+        """
+        with self._lock, raising_house_errors(self._where):
+            self._writer.write_metadata(END)
+            self._writer.done_writing()
 
     def finish(self) -> None:
         """End the stream, and wait until the other side has received everything.
@@ -69,15 +101,10 @@ class Stream:
         Raises:
             HoldfastError: what the other side raised, or why it cannot be reached.
         """
-        with self._lock, raising_house_errors(self._where):
-            self._writer.write_metadata(END)
-            self._writer.done_writing()
-            try:
-                answer = self._reader.read_chunk().app_metadata
-            except StopIteration:
-                answer = None
-            self._writer.close()
-        if answer is None or bytes(answer) != ACKNOWLEDGED:
+        self.end()
+        answer = self.receive()
+        self.close()
+        if answer != ACKNOWLEDGED:
             raise Unavailable("rows were sent and not acknowledged", where=self._where)
 
     def await_end(self, on_sign: Callable[[], object]) -> None:
@@ -86,10 +113,13 @@ class Stream:
         Raises:
             HoldfastError: what the other side raised, or that the connection broke.
         """
-        with raising_house_errors(self._where), suppress(StopIteration):
-            while True:
-                self._reader.read_chunk()
-                on_sign()
+        while self.receive() is not None:
+            on_sign()
+
+    def close(self) -> None:
+        """Close the stream, whose other side has ended its part."""
+        with self._lock, raising_house_errors(self._where):
+            self._writer.close()
 
     def cancel(self) -> None:
         """Abort the stream, also while a thread waits in it. Harmless after `finish`."""

@@ -1,24 +1,21 @@
-"""The format of elements in a Flight stream: rows are batches, marks and the end metadata.
+"""What streams of rows to a slot have in common: pieces, pulses, an end, a check of schemas.
 
 The reader cannot tell a stream whose sender was killed from one that was finished. So the last
 frame of a finished stream says that it is the last.
 
 Streams are Flight's DoExchange and not DoPut: a sender must be able to break a stream off under a
 thread that waits in it, and only DoExchange's reader can be cancelled. Its way back carries the
-acknowledgement.
+acknowledgement, and between slots what the receiver has room for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
 from holdfast.runtime.columns.types import listed
-from holdfast.runtime.protocol.elements import Element, Mark, decode_mark, encode_mark
 from holdfast.storage import Invalid
-from holdfast.storage.errors import UNREADABLE
 
 __all__ = [
     "ACKNOWLEDGED",
@@ -28,8 +25,6 @@ __all__ = [
     "PULSE_S",
     "check_schema",
     "pieces",
-    "read_element",
-    "write_element",
 ]
 
 END = b"e"
@@ -44,40 +39,6 @@ ACKNOWLEDGED = b"a"
 PULSE_S = 0.5
 PIECE_BYTES = 4 << 20
 """Larger batches are sent in pieces: gRPC has a limit of 2 GiB, and buffers a message whole."""
-
-_MARK = b"m"
-
-
-def write_element(writer: Any, element: Element) -> None:
-    """Write an element; returns when gRPC has taken it, which a slow reader delays."""
-    if isinstance(element, pa.RecordBatch):
-        for piece in pieces(element, PIECE_BYTES):
-            writer.write_batch(piece)
-    else:
-        writer.write_metadata(_MARK + encode_mark(element))
-
-
-def read_element(chunk: Any) -> Element | None:
-    """The element in a chunk of a stream; None for frames that carry none.
-
-    Raises:
-        Invalid: a mark that is none.
-    """
-    if chunk.data is not None:
-        batch: pa.RecordBatch = chunk.data
-        return batch
-    frame = bytes(chunk.app_metadata or b"")
-    if not frame.startswith(_MARK):
-        return None
-    try:
-        mark: Mark = decode_mark(frame[1:])
-    except UNREADABLE as error:
-        raise Invalid(
-            "a mark in a stream cannot be read",
-            expected="one as a slot of the same Holdfast writes them",
-            found=str(error),
-        ) from error
-    return mark
 
 
 def pieces(batch: pa.RecordBatch, limit_bytes: int) -> Iterator[pa.RecordBatch]:

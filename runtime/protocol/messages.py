@@ -251,10 +251,10 @@ class Push(msgspec.Struct, frozen=True, tag="push"):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True, tag="exchange"):
-    """The stream that this opens brings all elements of an edge from one upstream slot."""
+    """The stream that this opens brings all elements of these edges from one upstream slot."""
 
-    edge: str
     sender: int
+    edges: list[str]
 
 
 class Watch(msgspec.Struct, frozen=True, tag="watch"):

@@ -19,6 +19,7 @@ from pyarrow import flight
 from holdfast.runtime.network import SlotClient
 from holdfast.runtime.network.authentication import headers_of
 from holdfast.runtime.network.element_stream import ACKNOWLEDGED, END, PULSE
+from holdfast.runtime.network.exchange_frames import FRAMES, RowFrames, schema_frame
 from holdfast.runtime.network.flight_errors import from_wire
 from holdfast.runtime.network.server import ACTION, Opening
 from holdfast.runtime.protocol.elements import Mark
@@ -95,7 +96,7 @@ def test_a_pickle_is_no_message(slot: Slot, caller: tuple[Any, Any], path: Path)
 
 
 PUSH = Push(PushKey("s", "e", 1, 0, 0))
-EXCHANGE = Exchange(edge="x", sender=1)
+EXCHANGE = Exchange(sender=1, edges=["x"])
 
 
 def streamed(
@@ -110,12 +111,19 @@ def streamed(
     writer, reader = client.do_exchange(descriptor, options)
     try:
         with suppress(pa.ArrowException):  # it may have been refused by now; the answer says so
-            writer.begin(schema)
-            writer.write_batch(pa.record_batch([[1]], schema=schema))
+            row = pa.record_batch([[1]], schema=schema)
+            if isinstance(opening, Push):
+                writer.begin(schema)
+                writer.write_batch(row)
+            else:
+                writer.begin(FRAMES)
+                for told in (schema_frame(0, schema), RowFrames(0, schema).frame([row])):
+                    writer.write_with_metadata(told.data, told.head)
             writer.write_metadata(frame)
             writer.write_metadata(END)
             writer.done_writing()
-        assert reader.read_chunk().app_metadata == ACKNOWLEDGED
+        answers = [bytes(chunk.app_metadata) for chunk in iter(reader.read_chunk, None)]
+        assert answers[-1] == ACKNOWLEDGED
     finally:
         reader.cancel()
 
@@ -130,11 +138,11 @@ def test_a_stream_brings_rows_and_marks_and_nothing_else(
 def test_a_mark_that_is_none_ends_the_stream_and_is_told(
     slot: Slot, caller: tuple[Any, Any], path: Path
 ) -> None:
-    bomb = b"m" + pickle.dumps(Bomb(path))
+    bomb = b"m" + bytes(4) + pickle.dumps(Bomb(path))
     with pytest.raises(flight.FlightError, match="a mark in a stream cannot be read"):
         streamed(caller, EXCHANGE, SCHEMA, bomb)
-    ((edge, sender, error),) = slot.lost
-    assert (edge, sender, error.what) == ("x", 1, "a mark in a stream cannot be read")
+    ((sender, error),) = slot.lost
+    assert (sender, error.what) == (1, "a mark in a stream cannot be read")
     streamed(caller, PUSH, SCHEMA, bomb)  # whose rows have no marks between them
 
 
@@ -147,7 +155,7 @@ def test_types_of_columns_bring_no_code(
         "ARROW:extension:metadata": pickle.dumps(Bomb(path)),
     }
     streamed(caller, opening, SCHEMA.with_metadata(said), PULSE)
-    other = Push(PushKey("s", "e", 2, 0, 0)) if opening is PUSH else Exchange(edge="x", sender=2)
+    other = Push(PushKey("s", "e", 2, 0, 0)) if opening is PUSH else Exchange(sender=2, edges=["x"])
     # An unregistered extension type is read as its storage type: numbers.
     streamed(caller, other, pa.schema([pa.field("a", pa.int64(), metadata=said)]), PULSE)
 

@@ -69,19 +69,19 @@ def staging() -> Iterator[Keep]:
 def sender() -> Iterator[Keep]:
     """To a server that never answers, so all sends wait."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        kept = ExchangeSender(
+        sender = ExchangeSender(
             f"grpc://127.0.0.1:{deaf.getsockname()[1]}",
             Credentials(token="t", attempt=1),
-            edge="e",
             sender=0,
-            schema=SCHEMA,
+            edges={"e": SCHEMA},
             capacity_bytes=1 << 30,
             bell=Bell(),
             on_error=lambda _error: None,
         )
+        kept = sender.channel("e")
         yield kept.send
         assert kept.size_bytes
-    kept.close()
+    sender.close()
 
 
 @contextmanager

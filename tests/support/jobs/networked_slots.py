@@ -36,7 +36,7 @@ def rows(*values: int) -> pa.RecordBatch:
 
 
 class Slot:
-    """Source "s" has edge "e"; edge "x" has a channel from slot 1 and one from slot 2."""
+    """Source "s" has edge "e"; edges "x" and "y" have a channel from slot 1 and one from slot 2."""
 
     def __init__(
         self,
@@ -49,11 +49,13 @@ class Slot:
         self.source = Channel(capacity_bytes, self.bell, schema=schema)
         self.staging = Staging({"s": {"e": self.source}})
         self.channels = {
-            ("x", sender): Channel(capacity_bytes, self.bell, schema=schema) for sender in (1, 2)
+            (edge, sender): Channel(capacity_bytes, self.bell, schema=schema)
+            for edge in "xy"
+            for sender in (1, 2)
         }
         self.commands: list[SlotCommand] = []
         self.answer: bool | Exception = True
-        self.lost: list[tuple[str, int, HoldfastError]] = []
+        self.lost: list[tuple[int, HoldfastError]] = []
         self.has_lost = threading.Event()
         self.server = SlotServer(
             listening,
@@ -70,8 +72,8 @@ class Slot:
             raise self.answer
         return self.answer
 
-    def lose(self, edge: str, sender: int, error: HoldfastError) -> None:
-        self.lost.append((edge, sender, error))
+    def lose(self, sender: int, error: HoldfastError) -> None:
+        self.lost.append((sender, error))
         self.has_lost.set()
 
     def take(self, channel: Channel, count: int) -> list[Element]:
@@ -84,6 +86,19 @@ class Slot:
             elif not self.bell.wait(10):
                 raise TimeoutError(f"{len(taken)} of {count} elements came")
         return taken
+
+    def take_values(self, channel: Channel, count: int) -> list[object]:
+        """So many rows, by their values, and marks, as they come: batches may be joined."""
+        taken: list[object] = []
+        while len(taken) < count:
+            (element,) = self.take(channel, 1)
+            taken += values_of(element)
+        return taken
+
+
+def values_of(element: Element) -> list[object]:
+    """The values of rows, or a mark."""
+    return element.column(0).to_pylist() if isinstance(element, pa.RecordBatch) else [element]
 
 
 class Errors:
@@ -108,27 +123,46 @@ class Errors:
         return self._error
 
 
+class LoneChannel:
+    """A sender, seen by one of its channels."""
+
+    def __init__(self, sender: ExchangeSender, edge: str) -> None:
+        self.sender = sender
+        self.channel = sender.channel(edge)
+        self.send, self.finish, self.close = self.channel.send, sender.finish, sender.close
+
+    @property
+    def has_room(self) -> bool:
+        return self.channel.has_room
+
+    @property
+    def size_bytes(self) -> int:
+        return self.channel.size_bytes
+
+
 def sender_to(
     address: str,
     bell: Bell,
     errors: Errors,
     *,
     sender: int = 1,
-    edge: str = "x",
+    edges: str = "x",
     credentials: Credentials = TRUSTED,
     schema: pa.Schema = SCHEMA,
     capacity_bytes: int = CAPACITY_BYTES,
-) -> ExchangeSender:
-    return ExchangeSender(
+) -> LoneChannel:
+    """A sender with channels of these edges, seen by the first of them."""
+    made = ExchangeSender(
         address,
         credentials,
-        edge=edge,
         sender=sender,
-        schema=schema,
+        edges=dict.fromkeys(edges, schema),
         capacity_bytes=capacity_bytes,
         bell=bell,
         on_error=errors,
+        buffer_timeout_s=0.005,
     )
+    return LoneChannel(made, edges[0])
 
 
 @contextmanager
