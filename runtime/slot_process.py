@@ -33,7 +33,7 @@ from holdfast.runtime.protocol.messages import (
     Start,
 )
 from holdfast.runtime.protocol.process_facts import memory_facts
-from holdfast.runtime.task.channel import Bell, Channel
+from holdfast.runtime.task.channel import Bell, Channel, Rings
 from holdfast.runtime.task.routing import Outlet
 from holdfast.runtime.task.slot import Slot
 from holdfast.runtime.task.slot_assignment import SlotAssignment
@@ -287,7 +287,7 @@ class _SlotProcess:
             if sender != self._number
         }
 
-    def _outlet(self, edge: EdgePlan, slot: int) -> Outlet:
+    def _outlet(self, edge: EdgePlan, slot: int, bell: Rings) -> Outlet:
         if slot not in self._senders:
             self._senders[slot] = ExchangeSender(
                 self._peers[slot],
@@ -298,7 +298,9 @@ class _SlotProcess:
                 bell=self._bell,
                 on_error=self._slot.fail,
             )
-        return self._senders[slot].channel(edge.edge_id)
+        channel = self._senders[slot].channel(edge.edge_id)
+        channel.bell = bell
+        return channel
 
     def _handle(self, command: SlotCommand) -> bool:
         match command:

@@ -33,7 +33,7 @@ from holdfast.runtime.network.exchange_frames import (
 )
 from holdfast.runtime.protocol.elements import Element, size_bytes
 from holdfast.runtime.protocol.messages import Exchange
-from holdfast.runtime.task.channel import Bell, Closed
+from holdfast.runtime.task.channel import Closed, Rings
 from holdfast.storage import HoldfastError, SystemClock, Unavailable
 
 __all__ = ["ExchangeSender", "OutgoingChannel"]
@@ -59,12 +59,15 @@ class OutgoingChannel:
         capacity_bytes: int,
         timeout_s: float,
         changed: threading.Condition,
+        bell: Rings,
     ) -> None:
         self._capacity_bytes = capacity_bytes
         # A piece that alone is larger than the receiver's channel waits until that is empty.
         self._piece_bytes = min(PIECE_BYTES, max(_LEAST_PIECE_BYTES, capacity_bytes // 4))
         self._least_bytes = min(_JOIN_BYTES, self._piece_bytes)
         self._changed = changed
+        self.bell = bell
+        """Rings when a full queue has room again. The chain that sends may put its own here."""
         self._size_bytes = 0
         self._place = place
         self._frames = RowFrames(place, schema)
@@ -171,8 +174,9 @@ class OutgoingChannel:
 class ExchangeSender:
     """The stream to one other slot, for a whole attempt, with a channel for each edge.
 
-    When a queue that was full has room again `bell` rings. The first error goes to `on_error`,
-    once, in a thread of the sender; elements sent after it are dropped.
+    When a queue that was full has room again `bell` rings, or what the channel has instead. The
+    first error goes to `on_error`, once, in a thread of the sender; elements sent after it are
+    dropped.
     """
 
     def __init__(
@@ -183,14 +187,13 @@ class ExchangeSender:
         sender: int,
         edges: Mapping[str, pa.Schema],
         capacity_bytes: int,
-        bell: Bell,
+        bell: Rings,
         on_error: Callable[[HoldfastError], None],
         buffer_timeout_s: float = 0.0,
     ) -> None:
         self._where = f"slot {sender} to {address}"
         self._opening = Exchange(sender=sender, edges=[*edges])
         self._schemas = list(edges.values())
-        self._bell = bell
         self._on_error = on_error
         self._clock = SystemClock()
         self._connection = Connection(address, credentials, timeout_s=0, retry_for_s=0)
@@ -203,6 +206,7 @@ class ExchangeSender:
                 capacity_bytes=capacity_bytes,
                 timeout_s=buffer_timeout_s,
                 changed=self._changed,
+                bell=bell,
             )
             for place, schema in enumerate(self._schemas)
         ]
@@ -274,7 +278,7 @@ class ExchangeSender:
                 with self._changed:
                     was_full = channel.sent(size) if channel.queue is not None else False
                 if was_full:
-                    self._bell.ring()
+                    channel.bell.ring()
             self._finish(stream)
         except HoldfastError as error:
             self._fail(error)
@@ -362,6 +366,7 @@ class ExchangeSender:
             self._give_up()
         if self._stream is not None:
             self._stream.cancel()
-        self._bell.ring()
+        for channel in self._channels:
+            channel.bell.ring()
         if not is_cancelled:
             self._on_error(error)

@@ -160,8 +160,11 @@ class Chain:
         if self._suspended_by == checkpoint_id:
             self._suspended_by = None
 
-    def tend(self) -> None:
-        """Let operators do the maintenance of their state that is due; see `Operator.tend`."""
+    def tend(self) -> bool:
+        """Let operators do the maintenance of their state that is due; see `Operator.tend`.
+
+        Returns whether all may take rows now.
+        """
         can_take = True
         for operator in self.operators:
             try:
@@ -170,6 +173,7 @@ class Chain:
                 with self.named(self.operators.index(operator)):
                     raise
         self._can_take = can_take
+        return can_take
 
     @property
     def has_work(self) -> bool:
@@ -181,8 +185,10 @@ class Chain:
 
         False if nothing can be done now. Channels share turns by bytes.
         """
-        barriers = [place for place in self._readable() if self._is_at_barrier(place)]
-        has_read = self._read(barriers) if self._unfinished else self._read([*self._readable()])
+        places = [*self._readable()]
+        if self._unfinished:
+            places = [place for place in places if self._is_at_barrier(place)]
+        has_read = self._read(places)
         has_left = bool(self._unfinished)
         while self._unfinished and next(self._unfinished[0], _DONE) is _DONE:
             self._unfinished.popleft()
@@ -197,9 +203,9 @@ class Chain:
 
     def _read(self, places: Sequence[int]) -> bool:
         """Take an element of one of these channels."""
-        if not places:
+        place = self._next_of(places)
+        if place is None:
             return False
-        place = self._turns.next(places)
         element = self._channels[place].take(self.operators[0].batch_bytes)
         if element is None:
             return False
@@ -209,6 +215,15 @@ class Chain:
         for event in self._gate.receive(place, element):
             self._handle(event)
         return True
+
+    def _next_of(self, places: Sequence[int]) -> int | None:
+        for place in places:
+            self._turns.enter(place)
+        # Of those that wait from before some may not be read now; they enter again when they may.
+        found = self._turns.next()
+        while found is not None and found not in places:
+            found = self._turns.next()
+        return found
 
     def tick(self, now_ms: int) -> None:
         """Let operators do what is due by the clock; after the end no row may follow."""

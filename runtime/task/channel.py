@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -22,11 +23,19 @@ from holdfast.runtime.columns.types import detached, has_dictionary
 from holdfast.runtime.protocol.elements import Element, size_bytes
 from holdfast.storage import Fenced
 
-__all__ = ["Bell", "Channel", "Closed"]
+__all__ = ["Bell", "Channel", "Closed", "Rings"]
 
 
 class Closed(Fenced):
     """The attempt is over in this slot. Stop sending: elements are dropped."""
+
+
+class Rings(Protocol):
+    """What wakes a reader, or a sender that waits for room."""
+
+    def ring(self) -> None:
+        """Say that there is something to see. Any thread."""
+        ...
 
 
 class Bell:
@@ -70,10 +79,14 @@ class Channel:
     `schema` is the schema of the batches, for callers that check it: the network does.
     """
 
-    def __init__(self, capacity_bytes: int, bell: Bell, *, schema: pa.Schema | None = None) -> None:
+    def __init__(
+        self, capacity_bytes: int, bell: Rings, *, schema: pa.Schema | None = None
+    ) -> None:
         self.capacity_bytes = capacity_bytes
         self.schema = schema
-        self._bell = bell
+        self.bell = bell
+        """Rings for each element, after it was appended. A reader may put its own here, and must
+        look at the channel once after that."""
         self._elements: deque[tuple[Element, int]] = deque()
         self._size_bytes = 0
         self._room = threading.Condition(threading.Lock())
@@ -122,7 +135,7 @@ class Channel:
                 self._room.wait()
                 self._blocked -= 1
             self._append(element, size)
-        self._bell.ring()
+        self.bell.ring()
 
     def offer(self, element: Element) -> None:
         """Append an element at once, also to a full channel: check `has_room` before.
@@ -133,7 +146,7 @@ class Channel:
         element, size = _kept(element)
         with self._room:
             self._append(element, size)
-        self._bell.ring()
+        self.bell.ring()
 
     def take(self, join_bytes: int = 0) -> Element | None:
         """The next element, or None if there is none now or the channel is closed.

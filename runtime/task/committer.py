@@ -118,13 +118,19 @@ class SlotCommitter(Committer):
 class SlotCommitters:
     """The committers of all operators of a slot. `long_call` is for one other thread."""
 
-    def __init__(self, clock: Clock, wake: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._wake = wake
         self._all: list[SlotCommitter] = []
+        self._to_collect: deque[SlotCommitter] = deque()
 
-    def make(self, uid: str) -> SlotCommitter:
-        made = SlotCommitter(uid, self._clock, self._wake)
+    def make(self, uid: str, wake: Callable[[], None]) -> SlotCommitter:
+        """The committer of an operator; `wake` is called as that of `SlotCommitter`."""
+
+        def woken() -> None:
+            self._to_collect.append(made)
+            wake()
+
+        made = SlotCommitter(uid, self._clock, woken)
         self._all.append(made)
         return made
 
@@ -139,10 +145,10 @@ class SlotCommitters:
         Raises:
             OperatorFailed: one has failed.
         """
-        for each in self._all:
-            if not each.is_idle:  # this is called for each batch, and most operators never commit
-                with operator_named(each.uid):
-                    each.collect()
+        while self._to_collect:
+            each = self._to_collect.popleft()
+            with operator_named(each.uid):
+                each.collect()
 
     def long_call(self) -> LongCall | None:
         calls = [each.long_call() for each in self._all.copy()]

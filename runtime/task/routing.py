@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -11,9 +11,9 @@ from holdfast.runtime.columns.types import cast_to
 from holdfast.runtime.planning.job_plan import EdgeKind, EdgePlan, JobPlan
 from holdfast.runtime.planning.partitioning import Partitioner
 from holdfast.runtime.protocol.elements import Element, Mark
-from holdfast.runtime.task.channel import Channel
+from holdfast.runtime.task.channel import Channel, Rings
 
-__all__ = ["ChannelOutlet", "Outlet", "Router", "router_of"]
+__all__ = ["ChannelOutlet", "MakeOutlet", "Outlet", "Router", "router_of"]
 
 
 class Outlet(Protocol):
@@ -29,16 +29,26 @@ class Outlet(Protocol):
         ...
 
 
+MakeOutlet: TypeAlias = Callable[[EdgePlan, int, Rings], Outlet]
+"""The upstream end of an edge's channel in another slot, by its number. The bell rings when there
+is room again."""
+
 # Both ends of a channel within a slot are the same thread, so a deep queue gains nothing: it would
 # only be what a barrier has to wait for, and memory.
 _HANDED_OVER_BYTES = 4 * 1024 * 1024
 
 
 class ChannelOutlet:
-    """A channel of this very slot, which is used up to a part of its capacity."""
+    """A channel of this very slot, which is used up to a part of its capacity.
 
-    def __init__(self, channel: Channel) -> None:
+    `bell` rings when there is room again.
+    """
+
+    def __init__(self, channel: Channel, bell: Rings) -> None:
         self._channel = channel
+        self._bell = bell
+        self._was_full = False
+        channel.watch(self._taken)
 
     @property
     def has_room(self) -> bool:
@@ -46,6 +56,13 @@ class ChannelOutlet:
 
     def send(self, element: Element) -> None:
         self._channel.offer(element)
+        self._was_full = not self.has_room
+
+    def _taken(self) -> None:
+        # The reader is in the same thread. Each ring has the loop look at the chain again.
+        if self._was_full and self.has_room:
+            self._was_full = False
+            self._bell.ring()
 
 
 class Router:
@@ -89,12 +106,16 @@ def router_of(
     slot: int,
     plan: JobPlan,
     channels: Sequence[Channel],
-    outlet: Callable[[EdgePlan, int], Outlet],
+    outlet: MakeOutlet,
+    bell: Rings,
 ) -> Router:
-    """The way from this slot to an edge: by its own `channels`, and by `outlet` to other slots."""
+    """The way from this slot to an edge: by its own `channels`, and by `outlet` to other slots.
+
+    `bell` rings when there may be room again.
+    """
     schema = edge.schema if edge.is_cast else None
     if edge.kind is EdgeKind.FORWARD:
-        return Router([ChannelOutlet(channels[0])], schema=schema)
-    local = ChannelOutlet(channels[slot])
-    outlets = [local if to == slot else outlet(edge, to) for to in range(plan.parallelism)]
+        return Router([ChannelOutlet(channels[0], bell)], schema=schema)
+    local = ChannelOutlet(channels[slot], bell)
+    outlets = [local if to == slot else outlet(edge, to, bell) for to in range(plan.parallelism)]
     return Router(outlets, edge.partitioner(plan.parallelism, plan.max_parallelism), schema)

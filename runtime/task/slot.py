@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.backends import SnapshotForm, key_groups_of_slots
 from holdfast.runtime.api.errors import NotOpened, OperatorFailed
-from holdfast.runtime.planning.job_plan import ChainPlan, EdgePlan
+from holdfast.runtime.planning.job_plan import ChainPlan
 from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.runtime.protocol.elements import Barrier
 from holdfast.runtime.protocol.messages import (
@@ -38,10 +38,10 @@ from holdfast.runtime.protocol.metrics import LongCall, SlotMetrics
 from holdfast.runtime.protocol.operator import OperatorContext
 from holdfast.runtime.task.alignment import alignment_of
 from holdfast.runtime.task.chain import Chain, chain_inputs
-from holdfast.runtime.task.channel import Bell, Channel
+from holdfast.runtime.task.channel import Bell, Channel, Rings
 from holdfast.runtime.task.committer import SlotCommitters
-from holdfast.runtime.task.fair_turns import Turns
-from holdfast.runtime.task.routing import Outlet, Router, router_of
+from holdfast.runtime.task.loop import SlotLoop
+from holdfast.runtime.task.routing import MakeOutlet, Router, router_of
 from holdfast.runtime.task.slot_assignment import SlotAssignment
 from holdfast.runtime.task.slot_checkpoint import SlotCheckpoint, SlotSavepoint
 from holdfast.runtime.task.slot_metrics import Gauges
@@ -59,8 +59,6 @@ from holdfast.storage.registry import storage_at
 __all__ = ["Slot"]
 
 _Command = CheckpointCompleted | CheckpointAborted | Finish | CancelAttempt
-# Bounds how late `Operator.tend` is called while there is nothing else to do.
-_LONGEST_WAIT_S = 0.5
 _logger = logging.getLogger(__name__)
 
 
@@ -77,7 +75,7 @@ class Slot:
         assignment: SlotAssignment,
         number: int,
         channels: Mapping[str, Sequence[Channel]],
-        outlet: Callable[[EdgePlan, int], Outlet],
+        outlet: MakeOutlet,
         call_driver: Callable[[ToDriver], bool],
         bell: Bell,
         clock: Clock,
@@ -101,8 +99,8 @@ class Slot:
         self._is_finishing = self._is_done = False
         self._failure: HoldfastError | None = None
         self.chains: list[Chain] = []
-        self._committers = SlotCommitters(clock, bell.ring)
-        self._turns = Turns(len(assignment.plan.chains))
+        self.loop = SlotLoop(len(assignment.plan.chains), bell, clock)
+        self._committers = SlotCommitters(clock)
         self._gauges = Gauges(assignment.backend, self.chains)
         entries = (Slot.open, Slot.step, Slot.close)
         self._watchdog = Watchdog(clock, entries, self._operator_at_work)
@@ -170,7 +168,7 @@ class Slot:
             self.open()
             while not self.is_done:
                 if not self.step():
-                    self._bell.wait(self._wait_s())
+                    self._bell.wait(self.loop.wait_s())
         except BaseException as error:
             if isinstance(error, Exception):
                 on_failure(error)
@@ -203,7 +201,8 @@ class Slot:
         """Run one command, or else one chain's turn; False if there is nothing to do now."""
         self._gauges.read_if_asked()
         self._committers.collect()
-        has_done = self._run_command() or self._work()
+        has_done = self._run_command() or self.loop.turn()
+        self._report_end()
         if self._is_finishing and self.has_committed:
             self._is_done = True
             self._report_closing()
@@ -228,23 +227,26 @@ class Slot:
     def _open(self) -> None:
         plan = self._assignment.plan
         self._check_not_cancelled()
-        for chain_plan in plan.chains:
+        for chain_plan, bell in zip(plan.chains, self.loop.bells, strict=True):
             inputs = chain_inputs(plan, chain_plan, self._channels)
+            for each in inputs:
+                each.channel.bell = bell
             chain = Chain(
                 chain_plan,
                 inputs,
                 alignment_of(self._assignment.checkpoint_mode, len(inputs)),
-                self._routers(chain_plan),
+                self._routers(chain_plan, bell),
                 self._barrier_arrived,
                 self._take_snapshot,
             )
             self.chains.append(chain)
+            self.loop.begin(chain)
         # From the last to the first: an operator may emit rows while it opens.
-        for chain in reversed(self.chains):
+        for chain, bell in reversed([*zip(self.chains, self.loop.bells, strict=True)]):
             for place in reversed(range(len(chain.operators))):
                 self._check_not_cancelled()
                 with chain.named(place, NotOpened):
-                    chain.operators[place].open(self._context(chain, place))
+                    chain.operators[place].open(self._context(chain, place, bell))
 
     def _check_not_cancelled(self) -> None:
         """Stop before the next user's function is opened, if the attempt is over."""
@@ -254,15 +256,17 @@ class Slot:
             if isinstance(command, CancelAttempt):
                 raise _cancelled(command)
 
-    def _routers(self, chain_plan: ChainPlan) -> dict[str, Router]:
+    def _routers(self, chain_plan: ChainPlan, bell: Rings) -> dict[str, Router]:
         plan = self._assignment.plan
         edges = [link.target for link in chain_plan.links if isinstance(link.target, str)]
         return {
-            edge: router_of(plan.edge(edge), self._number, plan, self._channels[edge], self._outlet)
+            edge: router_of(
+                plan.edge(edge), self._number, plan, self._channels[edge], self._outlet, bell
+            )
             for edge in edges
         }
 
-    def _context(self, chain: Chain, place: int) -> OperatorContext:
+    def _context(self, chain: Chain, place: int, bell: Rings) -> OperatorContext:
         given = self._assignment
         plan = given.plan
         uid = chain.plan.operators[place].uid
@@ -285,51 +289,17 @@ class Slot:
             clock=self._clock,
             output=chain.outputs[place],
             collect=self._collect,
-            committer=self._committers.make(uid),
+            committer=self._committers.make(uid, bell.ring),
         )
 
     def _collect(self, uid: str, part: str, rows: bytes) -> None:
         self._call_driver(Collect(uid=uid, part=part, rows=rows))
 
-    def _work(self) -> bool:
-        """Give one chain a turn of a bounded amount; chains share the time of the slot's thread.
-
-        A chain without room for its output gets no turn. The furthest chain downstream that has
-        work always has room, so the slot cannot deadlock.
-        """
-        for chain in self.chains:
-            chain.tend()
-        now_ms = self._clock.now_ms()
-        ready = [
-            place
-            for place, chain in enumerate(self.chains)
-            if chain.has_room and (chain.has_work or chain.is_due(now_ms))
-        ]
-        if not ready:
-            return False
-        place = self._turns.next(ready)
-        chain, began_s = self.chains[place], self._clock.monotonic_s()
-        if chain.is_due(now_ms):
-            chain.tick(now_ms)
-        if chain.has_room:
-            chain.step()
-        self._turns.charge(place, self._clock.monotonic_s() - began_s)
-        self._report_end()
-        return True
-
     def _report_end(self) -> None:
         # After each turn, and not when idle: barriers may keep the slot busy for ever.
-        if not self._has_reported_end and all(chain.has_ended for chain in self.chains):
+        if self.loop.have_ended and not self._has_reported_end:
             self._has_reported_end = True
             self._call_driver(Finished(self._number))
-
-    def _wait_s(self) -> float:
-        # Chains without room need no timeout: the receiver that makes room rings the bell.
-        due = [chain.next_tick_ms() for chain in self.chains if chain.has_room]
-        first = min((moment for moment in due if moment is not None), default=None)
-        if first is None:
-            return _LONGEST_WAIT_S
-        return min(max((first - self._clock.now_ms()) / 1000, 0.001), _LONGEST_WAIT_S)
 
     def _barrier_arrived(self, barrier: Barrier) -> None:
         """A channel has brought a barrier. The time of alignment runs from the first one."""
@@ -412,6 +382,7 @@ class Slot:
             raise self._failure
         if not self._commands:
             return False
+        self.loop.look_at_all()  # a command may resume a chain, or let an operator go on
         match self._commands.popleft():
             case CheckpointCompleted(checkpoint_id):
                 self._checkpoint_completed(checkpoint_id)
@@ -448,6 +419,7 @@ class Slot:
             return
         self._completed = checkpoint_id
         self._forget(checkpoint_id)
+        self.loop.look_at_all()
         for chain in self.chains:
             chain.completed(checkpoint_id)
 

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from holdfast.runtime.task.fair_turns import Turns
+from holdfast.runtime.task.loop import ChainBell
 from support.simulations.saturation import SaturatedSimulation
 from support.simulations.world import Broken
 from support.states.tried_backends import TRIED
@@ -45,7 +46,14 @@ def test_saturated_jobs_make_progress_in_hundreds_of_runs(first: int) -> None:
 
 
 def furthest_downstream_first() -> AbstractContextManager[Any]:
-    return patch.object(Turns, "next", lambda _turns, ready: ready[-1])
+    def furthest(turns: Turns) -> int | None:
+        for party in reversed(range(len(turns._is_waiting))):
+            if turns._is_waiting[party]:
+                turns._is_waiting[party] = False
+                return party
+        return None
+
+    return patch.object(Turns, "next", furthest)
 
 
 def turns_of_one_element_each() -> AbstractContextManager[Any]:
@@ -57,3 +65,8 @@ def turns_of_one_element_each() -> AbstractContextManager[Any]:
 def test_a_loop_that_is_not_fair_is_found(unfair: Any) -> None:
     with unfair(), pytest.raises(Broken, match="starves in front of light/0"):
         SaturatedSimulation(3, faults=0, backend=TRIED[0]).run()
+
+
+def test_a_chain_that_is_not_woken_is_found() -> None:
+    with patch.object(ChainBell, "ring", lambda _: None), pytest.raises(Broken, match="no turn"):
+        SaturatedSimulation(0, faults=0, backend=TRIED[0]).run()

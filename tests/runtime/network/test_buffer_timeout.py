@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.runtime.network.exchange_sender import OutgoingChannel
 from holdfast.runtime.protocol.elements import Barrier, Watermark
+from holdfast.runtime.task.channel import Bell
 from support.jobs.networked_slots import SCHEMA, rows
 
 CAPACITY_BYTES = 1 << 20
@@ -26,6 +27,7 @@ def channel(
         capacity_bytes=CAPACITY_BYTES,
         timeout_s=timeout_s,
         changed=threading.Condition(threading.Lock()),
+        bell=Bell(),
     )
     if is_granted:
         made.granted(CAPACITY_BYTES, CAPACITY_BYTES)

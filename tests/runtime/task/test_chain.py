@@ -130,7 +130,7 @@ class Stage:
             inputs=("in",),
             links=(Link(0, None, 1), Link(0, None, 2), Link(2, None, "main"), Link(0, "x", "side")),
         )
-        routers = {edge: Router([ChannelOutlet(each)]) for edge, each in self.outs.items()}
+        routers = {edge: Router([ChannelOutlet(each, bell)]) for edge, each in self.outs.items()}
         self.barriers: list[Barrier] = []
         indexes = input_indexes or [0] * channels
         inputs = list(map(ChainInput, self.channels, indexes))

@@ -14,9 +14,10 @@ LOOSE = pa.schema([("id", pa.int64())])
 
 
 def test_rows_get_the_schema_of_the_edge_before_they_are_split() -> None:
+    bell = Bell()
     channels = [Channel(1_000, Bell()) for _ in range(2)]
     partitioner = Partitioner(["id"], LOOSE, 2, 16)
-    router = Router(list(map(ChannelOutlet, channels)), partitioner, LOOSE)
+    router = Router([ChannelOutlet(each, bell) for each in channels], partitioner, LOOSE)
     assert router.has_room
     router.rows(pa.record_batch([pa.array(range(50))], schema=STRICT))
     router.mark(Idle())
@@ -28,5 +29,11 @@ def test_rows_get_the_schema_of_the_edge_before_they_are_split() -> None:
         found += batch.column(0).to_pylist()
         assert channel.take() == Idle()
     assert sorted(found) == list(range(50))
-    channels[1].offer(pa.record_batch([pa.array(range(500))], schema=LOOSE))
-    assert not router.has_room
+    router.rows(pa.record_batch([pa.array(range(500))], schema=STRICT))
+    has_room = [router.has_room]
+    for channel in channels:
+        assert not bell.wait(0)
+        assert channel.take() is not None
+        assert bell.wait(0), "the chain that waits for room is told"
+        has_room.append(router.has_room)
+    assert has_room == [False, False, True]

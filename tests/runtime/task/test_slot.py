@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from holdfast.backends import StateBackend
 from holdfast.runtime.api.errors import OperatorFailed
 from holdfast.runtime.operators.process_operator import KeyedProcessSpec
 from holdfast.runtime.operators.sink_operator import SinkOperator
-from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Watermark
+from holdfast.runtime.protocol.elements import EVENT_TIME, Barrier, EndOfInput, Watermark
 from holdfast.runtime.protocol.messages import (
     Acknowledge,
     BeginSavepoint,
@@ -429,11 +430,13 @@ def test_timers_by_the_clock_wait_for_room_as_rows_do(make: Callable[..., Stage]
     )
     reader.suspend(1)
     towns = stage.channels["towns/0"][0]
+    row = {"town": "a", "at": 1, "total": 1, EVENT_TIME: 1}
+    batch = pa.RecordBatch.from_pylist([row], schema=stage.plan.edge("towns/0").schema)
     ticks: list[int] = []
 
     def tick(now_ms: int) -> None:
         ticks.append(now_ms)
-        towns.offer(Watermark(now_ms))
+        chain.outputs[0].emit(batch)
 
     (spend, *_) = chain.operators
     spend.tick = tick  # type: ignore[method-assign]
@@ -441,9 +444,10 @@ def test_timers_by_the_clock_wait_for_room_as_rows_do(make: Callable[..., Stage]
     towns.capacity_bytes = 1
     assert [stage.slot.step(), stage.slot.step()] == [True, False]
     assert len(ticks) == 1
-    assert stage.slot._wait_s() > 0.1, "it does not spin meanwhile"
+    stage.slot._bell.wait(0)
+    assert stage.slot.loop.wait_s() > 0.1, "it does not spin meanwhile"
     assert towns.take() is not None
-    assert stage.slot._wait_s() < 0.1
+    assert stage.slot._bell.wait(0), "it waits no longer"
     assert stage.slot.step()
     assert len(ticks) == 2
     stage.slot.close()

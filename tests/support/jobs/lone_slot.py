@@ -102,7 +102,7 @@ class Stage:
             self.clock,
         )
 
-    def _no_outlet(self, edge: Any, slot: int) -> Any:
+    def _no_outlet(self, edge: Any, slot: int, bell: Any) -> Any:
         raise AssertionError("a single slot sends nothing to others")
 
     @property

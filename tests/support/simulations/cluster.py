@@ -34,13 +34,14 @@ from holdfast.runtime.protocol.messages import (
     ToSlot,
 )
 from holdfast.runtime.slot_process import SlotLaunch
-from holdfast.runtime.task.channel import Bell, Channel, Closed
+from holdfast.runtime.task.channel import Bell, Channel, Closed, Rings
 from holdfast.runtime.task.routing import Outlet
 from holdfast.runtime.task.slot import Slot
 from holdfast.runtime.task.staging import Staging
 from holdfast.storage import Fenced, HoldfastError, Unavailable
 from holdfast.storage.distribution import holdfast_version
 from holdfast.storage.processes import ProcessIdentity
+from support.simulations.missed_chains import checked_step
 from support.simulations.world import Action, Process, World
 
 _CAPACITY_BYTES = 600
@@ -111,9 +112,9 @@ class _ToDriver:
 class Wire:
     """From a slot to a channel of another one, in order: stands for `ExchangeSender`."""
 
-    def __init__(self, world: World, receiver: SimulatedSlot, channel: Channel, bell: Bell) -> None:
+    def __init__(self, receiver: SimulatedSlot, channel: Channel, bell: Rings) -> None:
         self.receiver = receiver
-        self._process = world.process
+        self._process = World.current().process
         self._channel = channel
         self._bell = bell
         self._waiting: deque[Element] = deque()
@@ -268,10 +269,10 @@ class SimulatedSlot:
         else:
             self.slot.command(command)  # type: ignore[arg-type]
 
-    def _outlet(self, edge: EdgePlan, slot: int) -> Outlet:
+    def _outlet(self, edge: EdgePlan, slot: int, bell: Rings) -> Outlet:
         receiver = self.peers[slot]
         channel = receiver._channels[edge.edge_id][self.number]
-        wire = Wire(self._world, receiver, channel, self._bell)
+        wire = Wire(receiver, channel, bell)
         self.wires.append(wire)
         return wire
 
@@ -465,7 +466,7 @@ class SimulatedCluster:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.watch: Callable[[SimulatedSlot], bool] = lambda slot: slot.slot.step()
+        self.watch: Callable[[SimulatedSlot], bool] = lambda slot: checked_step(slot.slot)
         """Has a slot do a step; a test may look before and after."""
         self.deployments: list[SimulatedDeployment] = []
         self.restored: dict[str, int] = {}

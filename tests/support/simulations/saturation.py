@@ -32,6 +32,7 @@ from support.simulations.jobs import (
     town_of,
     window_of,
 )
+from support.simulations.missed_chains import checked_step
 from support.simulations.runs import Simulation
 from support.simulations.world import Broken, World
 
@@ -103,7 +104,7 @@ class SaturatedSimulation(Simulation):
                 self._bounds_ms[each] = self._bound_ms(*each)
         # Only what chains do: the clock goes on also where a sink waits to commit once more.
         before_ms = self.world.toiled_ms
-        has_done = slot.slot.step()
+        has_done = checked_step(slot.slot)
         took_ms = self.world.toiled_ms - before_ms
         for each in waiting:
             self._waited_ms[each] += took_ms
@@ -126,8 +127,9 @@ class SaturatedSimulation(Simulation):
             for element, _ in _before(slot, edge, barrier)
         )
         turn_ms = _ROW_MS * max(_SPLIT_ROWS, _TIMERS)
-        spent_s = slot.slot._turns._spent
-        ahead_ms = round(1_000 * (spent_s[chains.index(chain)] - min(spent_s)))
+        turns = slot.slot.loop.turns
+        least_s = max(turns._least, min(turns._spent))
+        ahead_ms = round(1_000 * max(turns._spent[chains.index(chain)] - least_s, 0))
         return len(chains) * (own_ms + turn_ms) + ahead_ms
 
 

@@ -1,0 +1,185 @@
+"""The loop of a slot: which chain has the next turn, at a cost that follows those that have work.
+
+    a channel has an element, an outlet has room, a commit has ended ─▶ the chain's bell ─┐
+    a tick is due ─▶ one heap for all chains ─────────────────────────────────────────────┤
+    a command of the driver ─▶ all chains ────────────────────────────────────────────────┤
+    the chain has had a turn ─────────────────────────────────────────────────────────────┤
+                                         look at the chain: room and work? ◀──────────────┘
+                                                  └─▶ it waits for its turn; see `Turns`
+
+A chain that nothing has happened to is not looked at. So whatever may give a chain work or room
+must ring its bell, after it has. The simulation in tests looks at all chains after each step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+
+from holdfast.runtime.task.chain import Chain
+from holdfast.runtime.task.channel import Bell
+from holdfast.runtime.task.fair_turns import Turns
+from holdfast.storage import Clock
+
+__all__ = ["ChainBell", "SlotLoop"]
+
+# How late state is maintained, such as a log uploaded, of a chain that has no turns.
+_TEND_EVERY_S = 0.5
+# What holds back an operator, such as a log that is being uploaded, ends without ringing.
+_TEND_HELD_BACK_EVERY_S = 0.01
+
+
+class ChainBell:
+    """Has the loop look at one chain, and wakes the slot's thread. Any thread may ring."""
+
+    def __init__(self, place: int, rung: deque[ChainBell], bell: Bell) -> None:
+        self.place = place
+        self.has_rung = False
+        self._rung = rung
+        self._bell = bell
+
+    def ring(self) -> None:
+        """Say that the chain may have work, or room, that it did not have."""
+        self.mark()
+        self._bell.ring()
+
+    def mark(self) -> None:
+        """Have the loop look at the chain before the next turn, in the slot's own thread."""
+        # The loop clears the flag before it looks: it sees what was done before a ring that found
+        # the flag set. Two threads that find it cleared have it look twice, which does no harm.
+        if not self.has_rung:
+            self.has_rung = True
+            self._rung.append(self)
+
+
+class SlotLoop:
+    """Gives chains their turns. All but the bells is for the slot's thread.
+
+    A chain without room for its output gets no turn. The furthest chain downstream that has work
+    always has room, so the slot cannot deadlock.
+    """
+
+    def __init__(self, chains: int, bell: Bell, clock: Clock) -> None:
+        self._rung: deque[ChainBell] = deque()
+        self.bells = [ChainBell(place, self._rung, bell) for place in range(chains)]
+        self.turns = Turns(chains)
+        self._chains: list[Chain] = []
+        self._clock = clock
+        self._awaited_ms: list[int | None] = [None] * chains
+        """The next tick of each chain, as of when it was looked at last, if it was not due then."""
+        self._ticks: list[tuple[int, int]] = []
+        """A heap of these, and places; an entry is void if the chain awaits another by now."""
+        self._is_due = [False] * chains
+        """Whether each chain has something to do by the clock, likewise."""
+        self._held_back: set[int] = set()
+        """Chains with an operator that may take no rows now."""
+        self._tended_s = self._tended_held_back_s = clock.monotonic_s()
+        self._running = {*range(chains)}
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether all chains have ended."""
+        return not self._running
+
+    def begin(self, chain: Chain) -> None:
+        """Take part in the loop, in the order of the bells; called for each chain before a turn."""
+        self.bells[len(self._chains)].mark()
+        self._chains.append(chain)
+
+    def look_at_all(self) -> None:
+        """Look at every chain before the next turn."""
+        for bell in self.bells:
+            bell.mark()
+
+    def turn(self) -> bool:
+        """Give one chain a turn of a bounded amount; False if none has anything to do.
+
+        Chains share the time of the slot's thread.
+        """
+        now_ms = self._clock.now_ms()
+        self._tend_some()
+        self._look_at_due(now_ms)
+        for _ in range(len(self._rung)):  # not for ever: other threads ring meanwhile
+            bell = self._rung.popleft()
+            bell.has_rung = False
+            self._look(bell.place, now_ms)
+        place = self.turns.next()
+        while place is not None and not self._chains[place].has_room:
+            place = self.turns.next()
+        if place is None:
+            return False
+        self._give(place, now_ms)
+        return True
+
+    def wait_s(self) -> float:
+        """How long there is nothing to do, unless a bell rings."""
+        # Chains without room need no timeout: the receiver that makes room rings the bell.
+        least_s = _TEND_HELD_BACK_EVERY_S if self._held_back else _TEND_EVERY_S
+        while self._ticks and self._is_void(self._ticks[0]):
+            heappop(self._ticks)
+        if self._ticks:
+            due_s = (self._ticks[0][0] - self._clock.now_ms()) / 1000
+            least_s = min(max(due_s, 0.001), least_s)
+        return least_s
+
+    def _give(self, place: int, now_ms: int) -> None:
+        chain, began_s = self._chains[place], self._clock.monotonic_s()
+        if self._is_due[place]:
+            chain.tick(now_ms)
+        if chain.has_room:
+            chain.step()
+        self._tend(place)
+        self.turns.charge(place, self._clock.monotonic_s() - began_s)
+        self.bells[place].mark()
+        if chain.has_ended:
+            self._running.discard(place)
+
+    def _look(self, place: int, now_ms: int) -> None:
+        """Let a chain wait for a turn, if it has something to do and room for what comes of it."""
+        chain = self._chains[place]
+        due_ms = chain.next_tick_ms()
+        is_due = self._is_due[place] = due_ms is not None and due_ms <= now_ms
+        self._await_tick(place, None if is_due else due_ms)
+        if (is_due or chain.has_work) and chain.has_room:
+            self.turns.enter(place)
+
+    def _await_tick(self, place: int, due_ms: int | None) -> None:
+        if due_ms == self._awaited_ms[place]:
+            return
+        self._awaited_ms[place] = due_ms
+        if due_ms is not None:
+            heappush(self._ticks, (due_ms, place))
+            # An idle timeout moves with every batch: void entries would pile up until it is due.
+            if len(self._ticks) > 2 * len(self._chains) + 64:
+                self._ticks = [*{tick for tick in self._ticks if not self._is_void(tick)}]
+                heapify(self._ticks)
+
+    def _is_void(self, tick: tuple[int, int]) -> bool:
+        due_ms, place = tick
+        return self._awaited_ms[place] != due_ms
+
+    def _look_at_due(self, now_ms: int) -> None:
+        while self._ticks and self._ticks[0][0] <= now_ms:
+            tick = heappop(self._ticks)
+            if not self._is_void(tick):
+                _, place = tick
+                self._awaited_ms[place] = None
+                self._look(place, now_ms)
+
+    def _tend_some(self) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s - self._tended_s >= _TEND_EVERY_S:
+            self._tended_s = self._tended_held_back_s = now_s
+            for place in range(len(self._chains)):
+                self._tend(place)
+        elif self._held_back and now_s - self._tended_held_back_s >= _TEND_HELD_BACK_EVERY_S:
+            self._tended_held_back_s = now_s
+            for place in [*self._held_back]:
+                self._tend(place)
+
+    def _tend(self, place: int) -> None:
+        if not self._chains[place].tend():
+            self._held_back.add(place)
+        elif place in self._held_back:
+            self._held_back.remove(place)
+            self.bells[place].mark()
