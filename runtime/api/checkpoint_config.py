@@ -53,6 +53,9 @@ class CheckpointConfig:
     barrier, and rows that came behind one may count again after a restore."""
     timeout: Duration = "10min"
     """A checkpoint that is not ready to be stored so long after its trigger is given up."""
+    sync_phase_timeout: Duration = "0s"
+    """A slot that processes nothing for so long because an operator takes its snapshot fails, and
+    the job starts again. 0: without limit."""
     min_pause: Duration = "0s"
     """At least so long from the end of one checkpoint to the trigger of the next."""
     max_concurrent: int = 1
@@ -92,6 +95,14 @@ class CheckpointConfig:
             )
         check_switch(self.final_checkpoint, name="final_checkpoint")
         self._check_backlog()
+        if self.sync_phase_timeout_ms > self.timeout_ms:
+            raise Invalid(
+                "a part of a checkpoint may take longer than all of it",
+                expected="sync_phase_timeout that is at most timeout",
+                found=f"sync_phase_timeout {self.sync_phase_timeout!r} and timeout "
+                f"{self.timeout!r}",
+                fix="Leave one of them out",
+            )
         if self.min_pause_ms > self.timeout_ms:
             raise Invalid(
                 "the pause between checkpoints is longer than a checkpoint may take",
@@ -125,6 +136,10 @@ class CheckpointConfig:
     @property
     def timeout_ms(self) -> int:
         return duration_ms(self.timeout, name="timeout", least_ms=_SHORTEST_MS)
+
+    @property
+    def sync_phase_timeout_ms(self) -> int:
+        return duration_ms(self.sync_phase_timeout, name="sync_phase_timeout")
 
     @property
     def min_pause_ms(self) -> int:
@@ -202,6 +217,7 @@ _ROWS: tuple[tuple[str, str, Codec], ...] = (
     ("interval-during-backlog", "interval_during_backlog", DURATION),
     ("mode", "mode", _MODES),
     ("timeout", "timeout", DURATION),
+    ("sync-phase-timeout", "sync_phase_timeout", DURATION),
     ("min-pause", "min_pause", DURATION),
     ("max-concurrent-checkpoints", "max_concurrent", WHOLE_NUMBER),
     ("tolerable-failed-checkpoints", "tolerable_failures", WHOLE_NUMBER),

@@ -352,6 +352,7 @@ class JobRun:
             allow_missing_output=parts.allow_missing_output and point is parts.restore,
             open_storage=parts.open_storage,
             checkpoint_mode=parts.config.mode,
+            sync_timeout_s=parts.config.sync_phase_timeout_ms / 1000,
             compression=parts.config.compression,
             first_checkpoint_id=first_checkpoint_id,
             credentials=credentials,

@@ -45,6 +45,7 @@ from holdfast.runtime.task.routing import MakeOutlet, Router, router_of
 from holdfast.runtime.task.slot_assignment import SlotAssignment
 from holdfast.runtime.task.slot_checkpoint import SlotCheckpoint, SlotSavepoint
 from holdfast.runtime.task.slot_metrics import Gauges
+from holdfast.runtime.task.sync_deadline import SyncDeadline
 from holdfast.runtime.task.watchdog import Watchdog
 from holdfast.storage import (
     Clock,
@@ -98,6 +99,8 @@ class Slot:
         self._has_reported_end = False
         self._is_finishing = self._is_done = False
         self._failure: HoldfastError | None = None
+        self._on_failure: Callable[[Exception], None] = lambda _: None
+        self._sync_deadline = SyncDeadline(assignment.sync_timeout_s, self._sync_is_late)
         self.chains: list[Chain] = []
         self.loop = SlotLoop(len(assignment.plan.chains), bell, clock)
         self._committers = SlotCommitters(clock)
@@ -164,6 +167,7 @@ class Slot:
             HoldfastError: what `fail` was called with.
         """
         self._watchdog.begin()
+        self._on_failure = on_failure
         try:
             self.open()
             while not self.is_done:
@@ -342,14 +346,20 @@ class Slot:
         checkpoint = self._checkpoints[checkpoint_id]
         savepoint = checkpoint.savepoint
         form = SnapshotForm.OWN if savepoint is None else SnapshotForm(savepoint.format.value)
-        checkpoint.take(
-            [
-                (spec.uid, partial(operator.snapshot, checkpoint_id, checkpoint, form=form))
-                for spec, operator in zip(chain.plan.operators, chain.operators, strict=True)
-            ]
-        )
+        uids = [spec.uid for spec in chain.plan.operators]
+        with self._sync_deadline.over(checkpoint_id, uids):
+            checkpoint.take(
+                [
+                    (uid, partial(operator.snapshot, checkpoint_id, checkpoint, form=form))
+                    for uid, operator in zip(uids, chain.operators, strict=True)
+                ]
+            )
         if savepoint is not None and savepoint.ends_job and not checkpoint.is_given_up:
             chain.suspend(checkpoint_id)
+
+    def _sync_is_late(self, error: HoldfastError) -> None:
+        self.fail(error)
+        self._on_failure(error)
 
     def _checkpoint_written(self, checkpoint: SlotCheckpoint) -> None:
         # Savepoints have a thread of their own: their storage may be slow.

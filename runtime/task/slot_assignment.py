@@ -22,5 +22,7 @@ class SlotAssignment(AttemptFacts):
     """By uid of the operator."""
     checkpoint_mode: str = "exactly-once"
     """The `mode` of `CheckpointConfig`."""
+    sync_timeout_s: float = 0.0
+    """Its `sync_phase_timeout`."""
     open_storage: OpenStorage = load_storage
     """Opens the storages of savepoints; see `storage_at`."""

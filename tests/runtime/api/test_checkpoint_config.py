@@ -100,6 +100,7 @@ def test_the_defaults_are_those_of_flink() -> None:
     assert config.mode == "exactly-once"
     assert config.timeout_ms == 600_000
     assert config.min_pause_ms == 0
+    assert config.sync_phase_timeout_ms == 0
     assert config.max_concurrent == 1
     assert config.tolerable_failures == 0
     assert config.retained == 1
@@ -175,6 +176,13 @@ def test_checkpoints_are_not_more_frequent_during_a_backlog() -> None:
         with pytest.raises(Invalid, match="more frequent during a backlog") as caught:
             CheckpointConfig(interval=interval, interval_during_backlog="1s")
         assert caught.value.found == f"interval_during_backlog '1s' and interval {interval!r}"
+
+
+def test_a_part_of_a_checkpoint_takes_no_longer_than_all_of_it() -> None:
+    assert CheckpointConfig(sync_phase_timeout="10min").sync_phase_timeout_ms == 600_000
+    with pytest.raises(Invalid, match="longer than all of it") as caught:
+        CheckpointConfig(sync_phase_timeout="2s", timeout="1s")
+    assert caught.value.found == "sync_phase_timeout '2s' and timeout '1s'"
 
 
 def test_a_pause_is_not_longer_than_a_checkpoint_may_take() -> None:

@@ -288,6 +288,39 @@ def test_a_slot_that_stops_in_the_middle_of_a_checkpoint_leaves_no_file(
     assert [type(each) for each in stage.driver.told] == [Ready]
 
 
+def test_a_snapshot_for_which_rows_wait_too_long_fails_the_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure is told while the slot's thread is stuck, and ends the slot if it comes back."""
+    stage = Stage(f"file://{tmp_path}", sync_timeout_s=0.02)
+    told: list[Exception] = []
+    is_told = threading.Event()
+    take = SinkOperator.snapshot
+
+    def snapshot(*given: Any, **named: Any) -> Any:
+        assert is_told.wait(30), "the thread is stuck until the failure is told"
+        return take(*given, **named)
+
+    def tell(error: Exception) -> None:
+        told.append(error)
+        is_told.set()
+
+    monkeypatch.setattr(SinkOperator, "snapshot", snapshot)
+    stage.offer(Barrier(1, None))
+    late = r"synchronous part of checkpoint 1 takes too long \[operators .*0\.02 s"
+    with pytest.raises(Unavailable, match=late):
+        stage.slot.run(tell)
+    assert told == [told[0], told[0]], "by the deadline, and by the slot"
+
+
+def test_a_snapshot_in_time_is_no_failure(tmp_path: Path) -> None:
+    stage = Stage(f"file://{tmp_path}", sync_timeout_s=60.0)
+    stage.slot.open()
+    assert stage.checkpoint(1).checkpoint_id == 1
+    stage.slot.close()
+    assert not any(isinstance(each, threading.Timer) for each in threading.enumerate())
+
+
 def test_a_snapshot_that_fails_is_declined_and_the_slot_goes_on(
     make: Callable[..., Stage], backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

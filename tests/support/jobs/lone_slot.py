@@ -69,6 +69,7 @@ class Stage:
         backend: StateBackend | None = None,
         open_storage: OpenStorage = load_storage,
         mode: str = "exactly-once",
+        sync_timeout_s: float = 0.0,
         **restored: list[StateSnapshot],
     ) -> None:
         storage = FileSystemCheckpointStorage(url, inline_limit_bytes=0)
@@ -92,6 +93,7 @@ class Stage:
                 restored_from=restored_from,
                 open_storage=open_storage,
                 checkpoint_mode=mode,
+                sync_timeout_s=sync_timeout_s,
                 first_checkpoint_id=1,
             ),
             0,
