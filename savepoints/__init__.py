@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.savepoints.finding import StoredSnapshot, find_snapshot
     from holdfast.savepoints.history import stored_history
     from holdfast.savepoints.showing.inspecting import (
+        InspectedInFlight,
         InspectedOperator,
         InspectedSnapshot,
         InspectedState,
@@ -41,6 +42,7 @@ __all__ = [
     "ComparedSnapshots",
     "ComparedState",
     "Finding",
+    "InspectedInFlight",
     "InspectedOperator",
     "InspectedSnapshot",
     "InspectedState",

@@ -11,6 +11,7 @@ import numpy as np
 from holdfast.backends.arrow.keys import KeyForm
 from holdfast.backends.blocks.block import Block
 from holdfast.backends.keys.groups import key_groups
+from holdfast.backends.snapshots.in_flight import in_flight_parts, read_in_flight
 from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.savepoints.reading.readers import KeyedReader
 from holdfast.savepoints.reading.tables import KeyedTable
@@ -49,6 +50,7 @@ def validate(snapshot: StoredSnapshot, tell: Callable[[int], None]) -> Validated
     looking.at_bytes()
     for uid in sorted(snapshot.metadata.operators):
         looking.at_operator(uid)
+    looking.at_in_flight()
     return Validated(
         path=snapshot.path,
         files=len(snapshot.metadata.files()),
@@ -131,6 +133,16 @@ class _Looking:
                 with self._finding(f"state {each.name!r} of operator {uid!r}"):
                     for slot in unkeyed.slots:
                         for batch in unkeyed.batches(each, slot):
+                            self._count(batch.num_rows)
+
+    def at_in_flight(self) -> None:
+        """Read all rows in flight; a restore that misses one of them has lost it."""
+        snapshot = self._snapshot
+        for part in snapshot.metadata.in_flight:
+            with self._finding(f"rows in flight in slot {part.slot}"):
+                for each in in_flight_parts((part,)):
+                    for sender in each.about.rows:
+                        for batch in read_in_flight(each, sender, snapshot.folder):
                             self._count(batch.num_rows)
 
     def _at_tables(self, reader: KeyedReader) -> None:

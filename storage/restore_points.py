@@ -61,6 +61,11 @@ class RestorePoint:
         there = self.metadata.operators
         return {uid: there[uid].parts for uid in uids if uid in there}
 
+    @property
+    def in_flight(self) -> tuple[StateSnapshot, ...]:
+        """Rows that were on the way between operators; see `CheckpointMetadata.in_flight`."""
+        return self.metadata.in_flight
+
     def source(self, uid: str) -> StateSnapshot | None:
         """The position of a source; None if the checkpoint has no such source."""
         return self.metadata.sources.get(uid)

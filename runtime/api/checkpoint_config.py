@@ -60,6 +60,10 @@ class CheckpointConfig:
     """At least so long from the end of one checkpoint to the trigger of the next."""
     max_concurrent: int = 1
     """So many may be under way at once."""
+    source_alignment_timeout: Duration = "200ms"
+    """So long a barrier waits behind rows that a source has brought and that are not processed yet;
+    then it overtakes them, and those that are left are stored in the checkpoint. Barriers of
+    savepoints wait for all, and so do those of a storage that keeps no files (`memory`)."""
     tolerable_failures: int = 0
     """The job fails when more checkpoints than these have failed in a row."""
     retained: int = 1
@@ -95,6 +99,7 @@ class CheckpointConfig:
             )
         check_switch(self.final_checkpoint, name="final_checkpoint")
         self._check_backlog()
+        _ = self.source_alignment_ms
         if self.sync_phase_timeout_ms > self.timeout_ms:
             raise Invalid(
                 "a part of a checkpoint may take longer than all of it",
@@ -144,6 +149,10 @@ class CheckpointConfig:
     @property
     def min_pause_ms(self) -> int:
         return duration_ms(self.min_pause, name="min_pause")
+
+    @property
+    def source_alignment_ms(self) -> int:
+        return duration_ms(self.source_alignment_timeout, name="source_alignment_timeout")
 
     def _check_backlog(self) -> None:
         backlog_ms, interval_ms = self.interval_during_backlog_ms, self.interval_ms
@@ -226,7 +235,8 @@ _ROWS: tuple[tuple[str, str, Codec], ...] = (
     ("checkpoints-after-tasks-finish", "final_checkpoint", SWITCH),
     ("savepoint-dir", "savepoint_dir", Codec("a URL, a path", PLACE.read)),
     ("snapshot-compression", "compression", one_of({"true": "lz4", "false": ""})),
-    # Flink has no such option.
+    # Flink has no such options.
+    ("source-alignment-timeout", "source_alignment_timeout", DURATION),
     ("cleaner.deletes-per-second", "deletes_per_s", either("unlimited", None, NUMBER)),
 )
 _OLDER_NAMES = {

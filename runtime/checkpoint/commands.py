@@ -90,6 +90,8 @@ class Store(_AboutOne):
     """What each operator left, by uid; its parts in the order of slots."""
     sources: Mapping[str, StateSnapshot]
     """The position of each source, by uid."""
+    in_flight: tuple[StateSnapshot, ...] = ()
+    """Rows that barriers have overtaken, in the order of slots."""
 
 
 @dataclass(frozen=True, slots=True)

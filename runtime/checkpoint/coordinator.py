@@ -158,6 +158,7 @@ class CheckpointCoordinator:
         slot: int,
         parts: Mapping[str, Sequence[StateSnapshot]],
         statistics: SlotStatistics,
+        in_flight: Sequence[StateSnapshot] = (),
     ) -> Sequence[Command]:
         """A slot has taken its snapshots: all of its operators', by uid. A second time is nothing.
 
@@ -168,7 +169,7 @@ class CheckpointCoordinator:
         pending = self._find(now_ms, checkpoint_id)
         if pending is None:
             return ()  # too late: no checkpoint refers to its files
-        pending.acknowledge(slot, parts, statistics)
+        pending.acknowledge(slot, parts, statistics, in_flight)
         self._report(pending)
         return self._proceed([])
 

@@ -25,6 +25,7 @@ class PendingCheckpoint:
         self.is_storing = False
         """Whether it is with the storage, where it may be complete already."""
         self._parts: dict[int, dict[str, tuple[StateSnapshot, ...]]] = {}
+        self._in_flight: dict[int, tuple[StateSnapshot, ...]] = {}
         self._positions: dict[str, StateSnapshot] = {}
         self._missing_slots = set(range(slots))
         self._missing_sources = set(sources)
@@ -51,13 +52,15 @@ class PendingCheckpoint:
         slot: int,
         parts: Mapping[str, Sequence[StateSnapshot]],
         statistics: SlotStatistics,
+        in_flight: Sequence[StateSnapshot] = (),
     ) -> None:
         """Take in what a slot has left."""
         if slot in self._missing_slots:
             self._missing_slots.discard(slot)
             self._parts[slot] = {uid: tuple(some) for uid, some in parts.items()}
+            self._in_flight[slot] = tuple(in_flight)
             self.slots[slot] = statistics
-            for some in parts.values():
+            for some in (*parts.values(), in_flight):
                 for part in some:
                     self._weigh(part)
 
@@ -96,5 +99,8 @@ class PendingCheckpoint:
             trigger=self.begun.trigger,
             operators=dict(sorted(operators.items())),
             sources=dict(sorted(self._positions.items())),
+            in_flight=tuple(
+                part for slot in sorted(self._in_flight) for part in self._in_flight[slot]
+            ),
             savepoint=self.begun.savepoint,
         )

@@ -139,8 +139,8 @@ def diff_snapshots(
 ) -> None:
     """Compare two snapshots: whether they have the same entries, as sets, and which states differ.
 
-    Backends, formats and parallelism may differ: only the content counts. Positions of sources are
-    not compared.
+    Backends, formats and parallelism may differ: only the content counts. Positions of sources and
+    rows in flight are not compared.
 
     For example:
 
@@ -210,6 +210,11 @@ def _show_inspected(found: savepoints.InspectedSnapshot) -> None:
         _show_operator(operator)
     if found.sources:
         show(f"positions of sources: {', '.join(map(repr, found.sources))}")
+    for each in found.in_flight:
+        show(
+            f"{each.rows:,} rows in flight to input {each.input} of operator {each.uid!r}, "
+            f"{bytes_for_people(each.size_bytes)}"
+        )
 
 
 def _show_operator(operator: savepoints.InspectedOperator) -> None:

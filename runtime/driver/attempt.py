@@ -247,8 +247,9 @@ class Attempt:
         commands: Sequence[Command] = ()
         match event:
             case Acknowledge(checkpoint_id=number, slot=slot, parts=parts, statistics=took):
+                rows = event.in_flight
                 commands = coordinator.acknowledged(
-                    now_ms, number, slot=slot, parts=parts, statistics=took
+                    now_ms, number, slot=slot, parts=parts, statistics=took, in_flight=rows
                 )
             case Decline(checkpoint_id=number, slot=slot, reason=reason):
                 commands = coordinator.declined(now_ms, number, slot=slot, reason=reason)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from holdfast.backends import state_names
+from holdfast.backends.snapshots.in_flight import in_flight_parts
 from holdfast.backends.snapshots.restores import can_be_regrouped
+from holdfast.runtime.columns.types import listed
 from holdfast.runtime.planning.job_plan import JobPlan
 from holdfast.storage import CheckpointMetadata, Invalid, JobStorage, load_storage
 from holdfast.storage.registry import OpenStorage, storage_at
@@ -70,8 +72,10 @@ def check_fit(
 
     Raises:
         Invalid: it has state of an operator or a position of a source that the job no longer
-            has, or another max parallelism.
+            has, or another max parallelism; or rows in flight that no operator can take.
+        Corrupt: what it says of rows in flight cannot be read.
     """
+    _check_in_flight(point, plan, may_drop=allow_non_restored_state)
     metadata = point.metadata
     with_state = {uid for uid, left in metadata.operators.items() if left.parts}
     operators = sorted(with_state - set(plan.operator_uids))
@@ -95,6 +99,31 @@ def check_fit(
                 expected=str(state.max_parallelism),
                 found=str(plan.max_parallelism),
                 fix=f"Pass max_parallelism={state.max_parallelism}: it says where keys are kept",
+            )
+
+
+def _check_in_flight(point: RestorePoint, plan: JobPlan, *, may_drop: bool) -> None:
+    """Make sure that each row that was on the way has an operator before which it can wait."""
+    edges = {edge.edge_id: edge for edge in plan.edges}
+    fix = "Stop the job with a savepoint before you change it: a savepoint has no rows in flight"
+    for each in in_flight_parts(point.in_flight):
+        edge = edges.get(each.about.edge)
+        if edge is None and not may_drop:
+            operator, _, number = each.about.edge.rpartition("/")
+            raise Invalid(
+                f"{point} has {each.rows} rows in flight to input {number} of operator "
+                f"{operator!r}, which the job does not have",
+                expected=f"one of {', '.join(sorted(edges))}",
+                found=each.about.edge,
+                fix=f"{fix}, or pass allow_non_restored_state=True to lose those rows",
+            )
+        if edge is not None and each.about.columns != listed(edge.schema):
+            raise Invalid(
+                f"{point} has rows in flight to operator {edge.target!r} with other columns than "
+                "it reads now",
+                expected=listed(edge.schema),
+                found=each.about.columns,
+                fix=fix,
             )
 
 

@@ -184,6 +184,8 @@ class Acknowledge(msgspec.Struct, frozen=True, kw_only=True, tag="acknowledge"):
     slot: int
     parts: dict[str, list[StateSnapshot]]
     statistics: SlotStatistics
+    in_flight: list[StateSnapshot] = []
+    """Rows that the barrier has overtaken, a part for each edge that has any."""
 
 
 class Decline(msgspec.Struct, frozen=True, kw_only=True, tag="decline"):

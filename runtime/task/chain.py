@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from holdfast.runtime.api.errors import NotOpened, OperatorFailed, operator_named
-from holdfast.runtime.planning.job_plan import ChainPlan, JobPlan
+from holdfast.runtime.planning.job_plan import ChainPlan, EdgeKind, JobPlan
 from holdfast.runtime.protocol.elements import (
     Active,
     Barrier,
@@ -26,9 +27,10 @@ from holdfast.runtime.protocol.elements import (
 )
 from holdfast.runtime.protocol.operator import Operator, Output
 from holdfast.runtime.task.alignment import Alignment, Rows
-from holdfast.runtime.task.channel import Channel
+from holdfast.runtime.task.channel import Channel, WaitingRows
 from holdfast.runtime.task.fair_turns import Turns
 from holdfast.runtime.task.gate import Event, Gate
+from holdfast.runtime.task.in_flight import OvertakenRows
 from holdfast.runtime.task.routing import Router
 
 __all__ = ["Chain", "ChainInput", "ChainOutput", "chain_inputs"]
@@ -38,20 +40,36 @@ _Rows = Callable[[pa.RecordBatch], None]
 
 @dataclass(frozen=True, slots=True)
 class ChainInput:
-    """A channel that a chain reads, and which input of its first operator it feeds."""
+    """A channel that a chain reads, and which input of its first operator it feeds.
+
+    `edge` and `sender` name it in checkpoints. A barrier that has waited for `overtakes_after_ms`
+    behind rows overtakes them; None: it waits until they are processed.
+    """
 
     channel: Channel
     index: int = 0
+    edge: str = ""
+    sender: int = 0
+    overtakes_after_ms: int | None = None
 
 
 def chain_inputs(
-    plan: JobPlan, chain: ChainPlan, channels: Mapping[str, Sequence[Channel]]
+    plan: JobPlan,
+    chain: ChainPlan,
+    channels: Mapping[str, Sequence[Channel]],
+    source_alignment_ms: int | None,
 ) -> list[ChainInput]:
     """The inputs of a chain, from all channels by edge."""
     return [
-        ChainInput(channel, plan.edge(edge).input_index)
-        for edge in chain.inputs
-        for channel in channels[edge]
+        ChainInput(
+            channel,
+            edge.input_index,
+            edge.edge_id,
+            sender,
+            source_alignment_ms if edge.kind is EdgeKind.SOURCE else None,
+        )
+        for edge in map(plan.edge, chain.inputs)
+        for sender, channel in enumerate(channels[edge.edge_id])
     ]
 
 
@@ -84,6 +102,19 @@ class ChainOutput(Output):
         self.chain.pass_mark(self.operator, Active())
 
 
+class _Overtaken(NamedTuple):
+    """Rows that a barrier has overtaken, and how many rows had been taken from the channel then."""
+
+    its: ChainInput
+    waiting: Sequence[WaitingRows]
+    taken: int
+
+    def at_the_cut(self) -> OvertakenRows:
+        # At least once, some of them are processed before the cut: they are in the state by then.
+        processed = self.its.channel.rows_taken - self.taken
+        return OvertakenRows(self.its.edge, self.its.sender, self.waiting, processed)
+
+
 class Chain:
     """Operators in a row, or as a tree. Everything runs in the slot's thread.
 
@@ -106,7 +137,7 @@ class Chain:
         alignment: Alignment,
         routers: Mapping[str, Router],
         on_barrier: Callable[[Barrier], None],
-        on_aligned: Callable[[Chain, int], None],
+        on_aligned: Callable[[Chain, int, Sequence[OvertakenRows]], None],
     ) -> None:
         self.plan = plan
         self.operators: list[Operator] = []
@@ -119,7 +150,14 @@ class Chain:
         self.rows = 0
         self._can_take = True
         self._suspended_by: int | None = None
+        self._inputs = inputs
         self._channels = [each.channel for each in inputs]
+        self._overtaking = [
+            place for place, each in enumerate(inputs) if each.overtakes_after_ms is not None
+        ]
+        self._overtaken: dict[int, list[_Overtaken]] = {}
+        """Rows that barriers have overtaken, by checkpoint, until that cuts."""
+        self._reads_restored_first = False
         self._input_of = [each.index for each in inputs]
         self._gate = Gate(len(inputs), alignment)
         self._routers = routers
@@ -194,9 +232,58 @@ class Chain:
             self._unfinished.popleft()
         return has_read or has_left
 
+    def read_restored_first(self) -> None:
+        """Take restored rows before all others, because they were cut anew.
+
+        A key may have rows in one channel then that are older than those in another.
+        """
+        self._reads_restored_first = True
+
+    def next_overtaking_ms(self) -> int | None:
+        """When the first barrier overtakes the rows before it, unless they are processed sooner."""
+        if not self._overtaking or self._suspended_by is not None or self._must_read_restored:
+            return None
+        due = map(self._overtaking_ms, self._overtaking)
+        return min((moment for moment in due if moment is not None), default=None)
+
+    def overtake(self, now_ms: int) -> None:
+        """Hand in the barriers that have waited long enough, whether there is room or not."""
+        due_ms = self.next_overtaking_ms()
+        if due_ms is None or due_ms > now_ms:
+            return
+        for place in self._overtaking:
+            due_ms = self._overtaking_ms(place)
+            if due_ms is not None and due_ms <= now_ms:
+                self._overtake_in(place)
+
+    def _overtake_in(self, place: int) -> None:
+        channel = self._channels[place]
+        barrier, waiting = channel.overtake()
+        overtaken = self._overtaken.setdefault(barrier.checkpoint_id, [])
+        overtaken.append(_Overtaken(self._inputs[place], waiting, channel.rows_taken))
+        self._barrier(place, barrier)
+
+    def _overtaking_ms(self, place: int) -> int | None:
+        waits = self._channels[place].first_barrier
+        limit_ms = self._inputs[place].overtakes_after_ms
+        if waits is None or limit_ms is None or not self._gate.may_read(place):
+            return None
+        barrier, since_ms = waits
+        return None if barrier.is_savepoint else since_ms + limit_ms
+
+    @property
+    def _must_read_restored(self) -> bool:
+        if self._reads_restored_first:
+            self._reads_restored_first = any(each.has_restored for each in self._channels)
+        return self._reads_restored_first
+
     def _readable(self) -> Iterator[int]:
-        may_read, channels = self._gate.may_read, self._channels
-        return (place for place, each in enumerate(channels) if len(each) and may_read(place))
+        may_read, only_restored = self._gate.may_read, self._must_read_restored
+        return (
+            place
+            for place, each in enumerate(self._channels)
+            if len(each) and may_read(place) and (each.has_restored or not only_restored)
+        )
 
     def _is_at_barrier(self, place: int) -> bool:
         return isinstance(self._channels[place].first, Barrier)
@@ -211,10 +298,16 @@ class Chain:
             return False
         self._turns.charge(place, size_bytes(element))
         if isinstance(element, Barrier):
-            self._on_barrier(element)
-        for event in self._gate.receive(place, element):
-            self._handle(event)
+            self._barrier(place, element)
+        else:
+            for event in self._gate.receive(place, element):
+                self._handle(event)
         return True
+
+    def _barrier(self, place: int, barrier: Barrier) -> None:
+        self._on_barrier(barrier)
+        for event in self._gate.receive(place, barrier):
+            self._handle(event)
 
     def _next_of(self, places: Sequence[int]) -> int | None:
         for place in places:
@@ -334,7 +427,9 @@ class Chain:
         self._each(lambda operator: operator.prepare(barrier.checkpoint_id))
         for router in self._routers.values():
             router.mark(barrier)
-        self._on_aligned(self, barrier.checkpoint_id)
+        number = barrier.checkpoint_id
+        overtaken = [each.at_the_cut() for each in self._overtaken.pop(number, ())]
+        self._on_aligned(self, number, overtaken)
 
     def _end(self) -> None:
         self._each(lambda operator: operator.finish())

@@ -14,16 +14,41 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from holdfast.runtime.columns.types import detached, has_dictionary
-from holdfast.runtime.protocol.elements import Element, size_bytes
+from holdfast.runtime.protocol.elements import Barrier, Element, size_bytes
 from holdfast.storage import Fenced
 
-__all__ = ["Bell", "Channel", "Closed", "Rings"]
+__all__ = ["Bell", "Channel", "Closed", "LaterRows", "Reserve", "Rings", "WaitingRows"]
+
+
+class LaterRows(Protocol):
+    """Rows that wait elsewhere than in memory, such as on local disk."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All of them; they still wait for the channel afterwards. By any thread, at any time."""
+        ...
+
+
+WaitingRows: TypeAlias = pa.RecordBatch | LaterRows
+
+
+class Reserve(Protocol):
+    """What waits for room in a channel, in order, behind all that is in it."""
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held by who moves something from here into the channel."""
+        ...
+
+    def overtake(self, barrier: Barrier) -> Sequence[WaitingRows]:
+        """Take a barrier out that waits here; the rows before it, which stay. With the lock."""
+        ...
 
 
 class Closed(Fenced):
@@ -93,6 +118,13 @@ class Channel:
         self._blocked = 0
         self._joins: tuple[pa.Schema, bool] | None = None
         self._is_closed = False
+        self._barriers: deque[tuple[Barrier, int]] = deque()
+        """Those that wait, and when they came."""
+        self._now_ms: Callable[[], int] = int
+        self._reserve: Reserve | None = None
+        self._restored_left = 0
+        self.rows_taken = 0
+        """Rows that were ever taken. For the taking thread only."""
         self._on_taken: Callable[[], None] | None = None
 
     def __len__(self) -> int:
@@ -115,6 +147,70 @@ class Channel:
             return self._elements[0][0]
         except IndexError:
             return None
+
+    @property
+    def first_barrier(self) -> tuple[Barrier, int] | None:
+        """The first barrier that waits, and when it came; None if none does.
+
+        For the taking thread only.
+        """
+        try:
+            return self._barriers[0]
+        except IndexError:
+            return None
+
+    @property
+    def has_restored(self) -> bool:
+        """Whether rows that `restore` has put in are left."""
+        return self._restored_left > 0
+
+    def time_barriers(self, now_ms: Callable[[], int]) -> None:
+        """Note by this clock when barriers come. Call it before any does."""
+        self._now_ms = now_ms
+
+    def reserve(self, reserve: Reserve) -> None:
+        """Let something wait for room; its barriers are announced. Once a channel."""
+        self._reserve = reserve
+
+    def announce(self, barrier: Barrier) -> None:
+        """A barrier has come, which waits for room in the reserve. With the lock of that."""
+        with self._room:
+            self._barriers.append((barrier, self._now_ms()))
+        self.bell.ring()
+
+    def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Put rows in front of everything that waits. Call it once, before anything is taken."""
+        kept = [_kept(batch) for batch in batches]
+        with self._room:
+            self._elements.extendleft(reversed(kept))
+            self._size_bytes += sum(size for _, size in kept)
+            self._restored_left = len(kept)
+        self.bell.ring()
+
+    def overtake(self) -> tuple[Barrier, list[WaitingRows]]:
+        """Take the first barrier that waits; returns it and the rows that it has overtaken.
+
+        These stay where they are, and so do marks among them. For the taking thread only.
+        """
+        reserve = self._reserve
+        with nullcontext() if reserve is None else reserve.lock:
+            with self._room:
+                barrier, _ = self._barriers.popleft()
+                rows, is_here = self._overtake_here(barrier)
+            if reserve is not None and not is_here:
+                rows += reserve.overtake(barrier)
+        return barrier, rows
+
+    def _overtake_here(self, barrier: Barrier) -> tuple[list[WaitingRows], bool]:
+        rows: list[WaitingRows] = []
+        for place, (each, size) in enumerate(self._elements):
+            if each is barrier:
+                self._size_bytes -= size
+                del self._elements[place]
+                return rows, True
+            if isinstance(each, pa.RecordBatch):
+                rows.append(each)
+        return rows, False
 
     def watch(self, on_taken: Callable[[], None]) -> None:
         """Have `on_taken` called after each take, by the thread that takes. Once a channel."""
@@ -172,17 +268,24 @@ class Channel:
                 size += more
                 self._elements.popleft()
             self._size_bytes -= size
+            self._restored_left = max(self._restored_left - len(taken), 0)
+            if isinstance(element, Barrier):
+                self._barriers.popleft()
             if self._blocked:
                 self._room.notify_all()  # the first to wait may be the one that does not fit
         if self._on_taken is not None:
             self._on_taken()
-        return element if len(taken) == 1 else pa.concat_batches(taken)
+        joined = element if len(taken) == 1 else pa.concat_batches(taken)
+        if isinstance(joined, pa.RecordBatch):
+            self.rows_taken += joined.num_rows
+        return joined
 
     def close(self) -> None:
         """Drop what waits. Producers that wait, and later calls, get `Closed`."""
         with self._room:
             self._is_closed = True
             self._elements.clear()
+            self._barriers.clear()
             self._size_bytes = 0
             self._room.notify_all()
         if self._on_taken is not None:
@@ -197,6 +300,8 @@ class Channel:
     def _append(self, element: Element, size: int) -> None:
         if self._is_closed:
             raise Closed("a channel was closed", fix="The attempt of this slot is over; stop")
+        if isinstance(element, Barrier) and all(each is not element for each, _ in self._barriers):
+            self._barriers.append((element, self._now_ms()))
         self._elements.append((element, size))
         self._size_bytes += size
 

@@ -1,7 +1,7 @@
 """The loop of a slot: which chain has the next turn, at a cost that follows those that have work.
 
     a channel has an element, an outlet has room, a commit has ended ─▶ the chain's bell ─┐
-    a tick is due ─▶ one heap for all chains ─────────────────────────────────────────────┤
+    a tick is due, or a barrier may overtake ─▶ one heap for all chains ──────────────────┤
     a command of the driver ─▶ all chains ────────────────────────────────────────────────┤
     the chain has had a turn ─────────────────────────────────────────────────────────────┤
                                          look at the chain: room and work? ◀──────────────┘
@@ -66,7 +66,8 @@ class SlotLoop:
         self._chains: list[Chain] = []
         self._clock = clock
         self._awaited_ms: list[int | None] = [None] * chains
-        """The next tick of each chain, as of when it was looked at last, if it was not due then."""
+        """The next tick of each chain, as of when it was looked at last, if it was not due then; or
+        when a barrier overtakes rows in it, if that is sooner."""
         self._ticks: list[tuple[int, int]] = []
         """A heap of these, and places; an entry is void if the chain awaits another by now."""
         self._is_due = [False] * chains
@@ -137,9 +138,11 @@ class SlotLoop:
     def _look(self, place: int, now_ms: int) -> None:
         """Let a chain wait for a turn, if it has something to do and room for what comes of it."""
         chain = self._chains[place]
+        chain.overtake(now_ms)
         due_ms = chain.next_tick_ms()
         is_due = self._is_due[place] = due_ms is not None and due_ms <= now_ms
-        self._await_tick(place, None if is_due else due_ms)
+        awaited = (None if is_due else due_ms, chain.next_overtaking_ms())
+        self._await_tick(place, min((each for each in awaited if each is not None), default=None))
         if (is_due or chain.has_work) and chain.has_room:
             self.turns.enter(place)
 

@@ -40,6 +40,12 @@ from holdfast.runtime.task.alignment import alignment_of
 from holdfast.runtime.task.chain import Chain, chain_inputs
 from holdfast.runtime.task.channel import Bell, Channel, Rings
 from holdfast.runtime.task.committer import SlotCommitters
+from holdfast.runtime.task.in_flight import (
+    OvertakenRows,
+    are_cut_anew,
+    read_restored,
+    write_overtaken,
+)
 from holdfast.runtime.task.loop import SlotLoop
 from holdfast.runtime.task.routing import MakeOutlet, Router, router_of
 from holdfast.runtime.task.slot_assignment import SlotAssignment
@@ -232,9 +238,10 @@ class Slot:
         plan = self._assignment.plan
         self._check_not_cancelled()
         for chain_plan, bell in zip(plan.chains, self.loop.bells, strict=True):
-            inputs = chain_inputs(plan, chain_plan, self._channels)
+            inputs = chain_inputs(plan, chain_plan, self._channels, self._source_alignment_ms)
             for each in inputs:
                 each.channel.bell = bell
+                each.channel.time_barriers(self._clock.now_ms)
             chain = Chain(
                 chain_plan,
                 inputs,
@@ -245,12 +252,31 @@ class Slot:
             )
             self.chains.append(chain)
             self.loop.begin(chain)
+        self._restore_in_flight()
         # From the last to the first: an operator may emit rows while it opens.
         for chain, bell in reversed([*zip(self.chains, self.loop.bells, strict=True)]):
             for place in reversed(range(len(chain.operators))):
                 self._check_not_cancelled()
                 with chain.named(place, NotOpened):
                     chain.operators[place].open(self._context(chain, place, bell))
+
+    @property
+    def _source_alignment_ms(self) -> int | None:
+        # Where state is kept in the acknowledgement there is no place for rows that wait.
+        keeps_files = self._assignment.job.storage.capabilities.keeps_segment_files
+        return self._assignment.source_alignment_ms if keeps_files else None
+
+    def _restore_in_flight(self) -> None:
+        """Put rows that were in flight at the head of their channels, before anything is read."""
+        given = self._assignment
+        if not given.in_flight or given.restored_from is None:
+            return
+        restored = read_restored(given.in_flight, given.restored_from, given.plan, self._number)
+        for (edge, sender), batches in restored.items():
+            self._channels[edge][sender].restore(batches)
+        if are_cut_anew(given.in_flight, given.plan):
+            for chain in self.chains:
+                chain.read_restored_first()
 
     def _check_not_cancelled(self) -> None:
         """Stop before the next user's function is opened, if the attempt is over."""
@@ -342,7 +368,9 @@ class Slot:
             savepoint=savepoint,
         )
 
-    def _take_snapshot(self, chain: Chain, checkpoint_id: int) -> None:
+    def _take_snapshot(
+        self, chain: Chain, checkpoint_id: int, overtaken: Sequence[OvertakenRows]
+    ) -> None:
         checkpoint = self._checkpoints[checkpoint_id]
         savepoint = checkpoint.savepoint
         form = SnapshotForm.OWN if savepoint is None else SnapshotForm(savepoint.format.value)
@@ -352,7 +380,8 @@ class Slot:
                 [
                     (uid, partial(operator.snapshot, checkpoint_id, checkpoint, form=form))
                     for uid, operator in zip(uids, chain.operators, strict=True)
-                ]
+                ],
+                partial(write_overtaken, self._assignment.plan, self._number, overtaken),
             )
         if savepoint is not None and savepoint.ends_job and not checkpoint.is_given_up:
             chain.suspend(checkpoint_id)

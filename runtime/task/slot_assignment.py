@@ -24,5 +24,9 @@ class SlotAssignment(AttemptFacts):
     """The `mode` of `CheckpointConfig`."""
     sync_timeout_s: float = 0.0
     """Its `sync_phase_timeout`."""
+    in_flight: Sequence[StateSnapshot] = ()
+    """Rows that were on the way in what is restored, of all slots."""
+    source_alignment_ms: int = 200
+    """How long a barrier waits behind rows of a source before it overtakes them."""
     open_storage: OpenStorage = load_storage
     """Opens the storages of savepoints; see `storage_at`."""

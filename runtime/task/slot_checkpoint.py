@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeAlias
 
 from holdfast.backends import Segments
 from holdfast.runtime.protocol.checkpoints import SavepointFormat, SlotStatistics
@@ -28,7 +28,10 @@ from holdfast.storage import (
     StateSnapshot,
 )
 
-__all__ = ["SlotCheckpoint", "SlotSavepoint"]
+__all__ = ["SlotCheckpoint", "SlotSavepoint", "WriteInFlight"]
+
+WriteInFlight: TypeAlias = Callable[[Segments], Sequence[StateSnapshot]]
+"""Writes rows that barriers have overtaken, and returns a part for each edge that has any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class SlotCheckpoint:
         self._clock = clock
         self._chains_left = chains
         self._on_written = on_written
+        self._in_flight: list[WriteInFlight] = []
         self._began_s = self._aligned_s = clock.monotonic_s()
         self._sync_s = 0.0
         self._futures: list[tuple[str, Future[StateSnapshot]]] = []
@@ -136,9 +140,14 @@ class SlotCheckpoint:
         return self._place.table_file(checkpoint_id, path)
 
     def take(
-        self, snapshots: Sequence[tuple[str, Callable[[], Sequence[Future[StateSnapshot]]]]]
+        self,
+        snapshots: Sequence[tuple[str, Callable[[], Sequence[Future[StateSnapshot]]]]],
+        in_flight: WriteInFlight | None = None,
     ) -> None:
-        """Begin the snapshots of one chain, by uid: the part that processing waits for."""
+        """Begin the snapshots of one chain, by uid: the part that processing waits for.
+
+        `in_flight` writes rows of its channels that belong to the checkpoint, too.
+        """
         began_s = self._aligned_s = self._clock.monotonic_s()
         for uid, snapshot in snapshots:
             for future in snapshot():
@@ -148,6 +157,8 @@ class SlotCheckpoint:
                 if self.is_given_up:
                     future.cancel()
                 future.add_done_callback(self._one_less)
+        if in_flight is not None and not self.is_given_up:
+            self._in_flight.append(in_flight)
         self._sync_s += self._clock.monotonic_s() - began_s
         self._chains_left -= 1
         if self._chains_left == 0:
@@ -166,6 +177,7 @@ class SlotCheckpoint:
                 parts.setdefault(uid, []).append(future.result())
             if self.is_given_up:
                 raise CancelledError
+            in_flight = self._write_in_flight()
             if self._log is not None:
                 self._log.close()
             self.writer.close()
@@ -178,12 +190,17 @@ class SlotCheckpoint:
             async_ms=round((self._clock.monotonic_s() - self._aligned_s) * 1000),
         )
         return Acknowledge(
-            checkpoint_id=self.checkpoint_id, slot=self._slot, parts=parts, statistics=statistics
+            checkpoint_id=self.checkpoint_id,
+            slot=self._slot,
+            parts=parts,
+            statistics=statistics,
+            in_flight=in_flight,
         )
 
     def give_up(self) -> None:
         """Cancel what is being written. The checkpoint is still aligned, and then forgotten."""
         self.is_given_up = True
+        self._in_flight = []  # they may be much memory
         for _, future in self._futures:
             future.cancel()
 
@@ -192,6 +209,10 @@ class SlotCheckpoint:
         self.writer.abort()
         if self._log is not None:
             self._log.abort()
+
+    def _write_in_flight(self) -> list[StateSnapshot]:
+        writing, self._in_flight = self._in_flight, []
+        return [part for write in writing for part in write(_OneFile(self.writer))]
 
     def _check_mine(self, checkpoint_id: int) -> None:
         if checkpoint_id != self.checkpoint_id:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import count
+from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from holdfast.backends.working_directory import WorkingDirectory, remove_dead_directories
 from holdfast.runtime.protocol.elements import size_bytes
+from holdfast.runtime.task.channel import LaterRows
 from holdfast.storage import Corrupt
 from holdfast.storage.places.file_errors import translated
 
@@ -63,14 +65,26 @@ class Spill:
                 self._directory.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """The batches of a mapped file from some number on."""
+
+    mapped: pa.Buffer
+    first: int
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return islice(pa.ipc.open_stream(self.mapped), self.first, None)
+
+
 class SpillFile:
     """Batches of one schema: written by one thread, and then read once, in their order."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._path = path
         self._written_bytes = 0
-        self._left = 0
+        self._left = self._read = 0
         self._batches: Any = None
+        self._buffer: pa.Buffer | None = None
         with self._writing():
             self._sink = pa.BufferedOutputStream(pa.OSFile(str(path), "wb"), _BUFFER_BYTES)
             self._writer = pa.ipc.new_stream(self._sink, schema)
@@ -115,19 +129,40 @@ class SpillFile:
         """
         try:
             if self._batches is None:
-                self._batches = pa.ipc.open_stream(pa.memory_map(str(self._path)))
-                self._path.unlink()
+                self._batches = pa.ipc.open_stream(self._mapped())
             self._left -= 1
+            self._read += 1
             return self._batches.read_next_batch()
         except (pa.ArrowException, OSError, StopIteration) as error:
-            raise Corrupt(
-                "staged rows cannot be read back from local disk",
-                where=str(self._path),
-                expected=f"{self._left + 1} more batches",
-                found=str(error) or "the end of the file",
-                fix="The job starts again from its last checkpoint; let no other program change "
-                "files in this directory",
-            ) from error
+            raise self._not_as_written(str(error)) from error
+
+    def _not_as_written(self, found: str) -> Corrupt:
+        return Corrupt(
+            "staged rows cannot be read back from local disk",
+            where=str(self._path),
+            expected=f"{self._left + 1} more batches",
+            found=found or "the end of the file",
+            fix="The job starts again from its last checkpoint; let no other program change "
+            "files in this directory",
+        )
+
+    def rest(self) -> LaterRows:
+        """The batches that are not read yet, to be read beside them; the file goes on as it is.
+
+        Raises:
+            Corrupt: the file is not as it was written.
+        """
+        try:
+            return _Rest(self._mapped(), self._read)
+        except (pa.ArrowException, OSError) as error:
+            raise self._not_as_written(str(error)) from error
+
+    def _mapped(self) -> pa.Buffer:
+        if self._buffer is None:
+            with pa.memory_map(str(self._path)) as file:
+                self._buffer = file.read_buffer()
+            self._path.unlink()
+        return self._buffer
 
     def discard(self) -> None:
         """Remove the file, by any thread. The thread that writes may go on to write, and `seal`."""

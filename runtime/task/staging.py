@@ -35,7 +35,7 @@ from holdfast.runtime.protocol.elements import (
     size_bytes,
 )
 from holdfast.runtime.protocol.messages import PushKey, Winner
-from holdfast.runtime.task.channel import Channel, Closed
+from holdfast.runtime.task.channel import Channel, Closed, WaitingRows
 from holdfast.runtime.task.spill import Spill, SpillFile
 from holdfast.storage import Fenced, HoldfastError, Invalid, NotFound
 
@@ -73,6 +73,8 @@ class _Inlet:
     """A channel, and what was admitted into it and waits for room, in order."""
 
     channel: Channel
+    lock: threading.Lock
+    """That of staging."""
     waiting: deque[_Waiting] = field(default_factory=deque)
     waiting_bytes: int = 0
 
@@ -93,6 +95,19 @@ class _Inlet:
                 self.waiting_bytes -= size_bytes(element)
             self.channel.offer(self.waiting.popleft())
         return moved_bytes
+
+    def overtake(self, barrier: Barrier) -> list[WaitingRows]:
+        """See `Reserve.overtake`."""
+        rows: list[WaitingRows] = []
+        for place, each in enumerate(self.waiting):
+            if each is barrier:
+                del self.waiting[place]
+                break
+            if isinstance(each, SpillFile):
+                rows.append(each.rest())
+            elif isinstance(each, pa.RecordBatch):
+                rows.append(each)
+        return rows
 
 
 @dataclass
@@ -129,11 +144,11 @@ class Staging:
         spill: Spill | None = None,
         on_failure: Callable[[HoldfastError], None] = lambda _: None,
     ) -> None:
+        self._lock = threading.Lock()
         self._sources = {
-            uid: _Source({edge: _Inlet(channel) for edge, channel in channels.items()})
+            uid: _Source({edge: _Inlet(channel, self._lock) for edge, channel in channels.items()})
             for uid, channels in sources.items()
         }
-        self._lock = threading.Lock()
         self._room = threading.Condition(threading.Lock())
         self._awaiting_room = 0
         self._is_closed = False
@@ -146,6 +161,7 @@ class Staging:
         for source in self._sources.values():
             for inlet in source.inlets.values():
                 inlet.channel.watch(partial(self._taken, inlet))
+                inlet.channel.reserve(inlet)
 
     def channel(self, source: str, edge: str) -> Channel:
         """The channel of an edge.
@@ -331,6 +347,8 @@ class Staging:
             source.has_ended = source.has_ended or isinstance(mark, EndOfInput)
             for inlet in source.inlets.values():
                 inlet.waiting.append(mark)
+                if isinstance(mark, Barrier):
+                    inlet.channel.announce(mark)
             self._fill(source.inlets.values())
 
         return self._command(uid, sequence, apply)

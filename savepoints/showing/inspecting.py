@@ -9,12 +9,22 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.backends.snapshots.in_flight import in_flight_parts
 from holdfast.backends.values.type_descriptions import Schema
 from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.savepoints.reading.readers import KeyedReader
 from holdfast.savepoints.reading.tables import KeyedTable, UnkeyedTable
+from holdfast.storage import CheckpointMetadata
 
-__all__ = ["InspectedOperator", "InspectedSnapshot", "InspectedState", "Skew", "inspect", "type_of"]
+__all__ = [
+    "InspectedInFlight",
+    "InspectedOperator",
+    "InspectedSnapshot",
+    "InspectedState",
+    "Skew",
+    "inspect",
+    "type_of",
+]
 
 _SHOWN_GROUPS = 3
 
@@ -57,6 +67,15 @@ class InspectedOperator(msgspec.Struct, frozen=True):
     states: tuple[InspectedState, ...]
 
 
+class InspectedInFlight(msgspec.Struct, frozen=True):
+    """Rows that were on the way to an operator: over all slots, before one of its inputs."""
+
+    uid: str
+    input: int
+    rows: int
+    size_bytes: int
+
+
 class InspectedSnapshot(msgspec.Struct, frozen=True):
     """A checkpoint or savepoint."""
 
@@ -71,6 +90,7 @@ class InspectedSnapshot(msgspec.Struct, frozen=True):
     properties: dict[str, Any]
     operators: tuple[InspectedOperator, ...]
     sources: tuple[str, ...]
+    in_flight: tuple[InspectedInFlight, ...] = ()
 
 
 def _silent(rows: int) -> None:
@@ -107,7 +127,19 @@ def inspect(
             for uid in sorted(metadata.operators)
         ),
         sources=tuple(sorted(metadata.sources)),
+        in_flight=_in_flight(metadata),
     )
+
+
+def _in_flight(metadata: CheckpointMetadata) -> tuple[InspectedInFlight, ...]:
+    found: dict[str, InspectedInFlight] = {}
+    for each in in_flight_parts(metadata.in_flight):
+        uid, _, number = each.about.edge.rpartition("/")
+        before = found.get(each.about.edge, InspectedInFlight(uid, int(number), 0, 0))
+        found[each.about.edge] = msgspec.structs.replace(
+            before, rows=before.rows + each.rows, size_bytes=before.size_bytes + each.size_bytes
+        )
+    return tuple(found[edge] for edge in sorted(found))
 
 
 def _operator(

@@ -8,6 +8,7 @@ tell a newer document from a damaged one. Any JSON tool reads it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -25,18 +26,22 @@ _FLINK_MAGIC = b"\x49\x60\x67\x2d"
 
 @dataclass(frozen=True, slots=True)
 class DocumentType(Generic[_Body]):
-    """One type of stored document: its kind, the version that is written, the shape of its body.
+    """One type of stored document: its kind, the newest version, the shape of its body.
 
-    Files of every released version are in `tests/golden/`, and stay readable.
+    `least_version` says with which version a body is written, where older readers shall go on
+    reading what they understand. Files of every released version are in `tests/golden/`, and stay
+    readable.
     """
 
     kind: str
     version: int
     body: type[_Body]
+    least_version: Callable[[_Body], int] | None = None
 
     def seal(self, body: _Body) -> bytes:
         """The bytes to store; the same body gives the same bytes."""
-        return seal(self.kind, self.version, body)
+        version = self.version if self.least_version is None else self.least_version(body)
+        return seal(self.kind, version, body)
 
     def unseal(self, data: bytes, *, where: str) -> _Body:
         """Check and decode what `seal` wrote; raises as the function `unseal` does."""

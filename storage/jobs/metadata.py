@@ -1,7 +1,10 @@
 """`_metadata`: all facts about one completed checkpoint, in one document.
 
 The shape is general on purpose: an operator, a source or any higher room adds parts of a `kind` of
-its own (`StateSnapshot`), without a change of format. The version counts changes of the shape.
+its own (`StateSnapshot`), without a change of format. The version counts changes of the shape, and
+parts that a reader must not pass over: version 2 has rows in flight, which a restore by version 1
+would lose without a word. A checkpoint without them is of version 1 still, so that older versions
+of Holdfast go on reading it.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from holdfast.storage.segments.handles import FileHandle, Handle, StateSnapshot
 __all__ = [
     "CLAIMED_CHECKPOINTS",
     "CLAIMED_SAVEPOINTS",
+    "IN_FLIGHT_KIND",
     "METADATA",
     "PROPERTIES_OF_THE_JOB",
     "SAVED_AT",
@@ -31,6 +35,9 @@ that. The checkpoint itself has no state."""
 CLAIMED_CHECKPOINTS = "claimed"
 CLAIMED_SAVEPOINTS = "claimed_savepoints"
 """Properties that list what the job has claimed from elsewhere, and will delete."""
+IN_FLIGHT_KIND = "holdfast.in-flight-rows/1"
+"""The kind of a part that holds rows which were on the way between operators: not processed when
+the checkpoint cut, and behind the position of their source."""
 PROPERTIES_OF_THE_JOB = (SAVED_AT, CLAIMED_CHECKPOINTS, CLAIMED_SAVEPOINTS)
 """Properties that only the job's own folder needs: a savepoint made of a checkpoint has none."""
 
@@ -83,6 +90,11 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         said = (part.begun_from for part in self.all_parts())
         return min((number for number in said if number is not None), default=None)
 
+    @property
+    def in_flight(self) -> tuple[StateSnapshot, ...]:
+        """Rows that were on the way; a restore has operators process them before all others."""
+        return tuple(part for part in self.parts.values() if part.kind == IN_FLIGHT_KIND)
+
     def all_parts(self) -> Iterator[StateSnapshot]:
         for operator in self.operators.values():
             yield from operator.parts
@@ -107,4 +119,8 @@ def least_sizes(metadata: CheckpointMetadata) -> dict[str, int]:
     return sizes
 
 
-METADATA = DocumentType("checkpoint", 1, CheckpointMetadata)
+def _least_version(metadata: CheckpointMetadata) -> int:
+    return 2 if metadata.in_flight else 1
+
+
+METADATA = DocumentType("checkpoint", 2, CheckpointMetadata, _least_version)

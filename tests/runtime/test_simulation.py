@@ -17,10 +17,13 @@ from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.operators.sink_operator import SinkOperator
 from holdfast.runtime.protocol.elements import Barrier
 from holdfast.runtime.task.chain import Chain
+from holdfast.runtime.task.channel import Channel
 from holdfast.runtime.task.gate import Gate
 from holdfast.runtime.task.slot import Slot
+from holdfast.runtime.task.staging import _Inlet
 from holdfast.storage import JobManagerCheckpointStorage, JobOwner
 from support.simulations.answers import ExactlyOnce
+from support.simulations.overtaking import OvertakingSimulation
 from support.simulations.runs import Simulation
 from support.simulations.savepoints import SavedSimulation
 from support.simulations.shared_files import SharedFiles
@@ -122,6 +125,32 @@ def test_the_runs_are_worth_something() -> None:
     assert len({kind for each in simulations for kind in each.world.happened}) > 10
     assert sum(len(each.cluster.deployments) for each in simulations) > 40
     assert sum(each.checkpoints for each in simulations) > 40
+
+
+@pytest.mark.slow
+@pytest.mark.dealt("first")
+@pytest.mark.parametrize("first", range(40_000, 40_000 + SEEDS, _AT_ONCE))
+def test_every_row_is_seen_once_where_barriers_overtake_rows(first: int) -> None:
+    """Rows in flight are stored, restored at other parallelisms, and stored again from there."""
+    for seed in range(first, first + _AT_ONCE):
+        run(seed, OvertakingSimulation)
+
+
+@pytest.mark.slow
+def test_rows_are_in_flight_in_those_runs() -> None:
+    simulations = [OvertakingSimulation(seed, backend=TRIED[0]) for seed in range(41_000, 41_030)]
+    for each in simulations:
+        each.run()
+    assert sum(each.in_flight for each in simulations) > 10
+    assert sum(each.restored_in_flight for each in simulations) > 1
+    assert sum(each.cut_anew for each in simulations) > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(42_000, 44_000, 200))
+def test_every_row_is_seen_once_in_thousands_of_runs_where_barriers_overtake(first: int) -> None:
+    for seed in range(first, first + 200):
+        run(seed, OvertakingSimulation)
 
 
 def test_a_seed_replays_a_run() -> None:
@@ -269,6 +298,52 @@ def time_that_does_not_wait_for_its_timers() -> AbstractContextManager[Any]:
             yield from advance(chain, place, watermark)
 
     return patch.object(Chain, "_advance", hasty)
+
+
+def rows_in_flight_lost() -> AbstractContextManager[Any]:
+    return patch.object(Slot, "_restore_in_flight", lambda _slot: None)
+
+
+def rows_overtaken_and_taken_out() -> AbstractContextManager[Any]:
+    """What is in the checkpoint is not processed in this attempt any more."""
+    overtake = Channel.overtake
+
+    def emptying(channel: Channel) -> Any:
+        found = overtake(channel)
+        channel._elements.clear()
+        return found
+
+    return patch.object(Channel, "overtake", emptying)
+
+
+def barriers_that_overtake_only_in_the_channel() -> AbstractContextManager[Any]:
+    """Rows that wait for room in it are behind the position, and in no checkpoint."""
+    overtake = _Inlet.overtake
+
+    def forgetful(inlet: _Inlet, barrier: Barrier) -> Any:
+        overtake(inlet, barrier)
+        return []
+
+    return patch.object(_Inlet, "overtake", forgetful)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("broken", "found_by"),
+    [
+        (rows_in_flight_lost, 41_000),
+        (rows_overtaken_and_taken_out, 41_000),
+        (barriers_that_overtake_only_in_the_channel, 41_000),
+    ],
+)
+def test_every_planted_bug_of_rows_in_flight_is_detected(broken: Any, found_by: int) -> None:
+    with broken():
+        for seed in range(found_by, found_by + SEEDS):
+            try:
+                OvertakingSimulation(seed, backend=TRIED[0]).run()
+            except Broken:
+                return
+    pytest.fail("nothing was noticed")
 
 
 @pytest.mark.slow

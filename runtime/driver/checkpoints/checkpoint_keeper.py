@@ -25,6 +25,7 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.backends.snapshots.in_flight import in_flight_parts
 from holdfast.runtime.checkpoint.commands import Store
 from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
 from holdfast.runtime.driver.checkpoints.background_deletion import BackgroundSweeper
@@ -385,6 +386,7 @@ class CheckpointKeeper:
                 for uid, parts in command.operators.items()
             },
             sources=dict(command.sources),
+            parts={each.name: each.part for each in in_flight_parts(command.in_flight)},
             properties={
                 "trigger": command.trigger.value,
                 **(

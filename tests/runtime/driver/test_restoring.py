@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.backends.operator_state.snapshots import OPERATOR_KIND
+from holdfast.backends.snapshots.in_flight import InFlight
 from holdfast.backends.snapshots.neutral import PARQUET_KIND
+from holdfast.runtime.columns.types import listed
 from holdfast.runtime.driver.restoring import check_fit, find_restore_point
 from holdfast.runtime.planning.job_plan import JobPlan
 from holdfast.storage import (
     CheckpointMetadata,
+    InlineHandle,
     Invalid,
     JobManagerCheckpointStorage,
     JobStorage,
@@ -20,6 +24,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
+from holdfast.storage.jobs.metadata import IN_FLIGHT_KIND
 from holdfast.storage.restore_points import RestorePoint
 from support.simulations.jobs import MAX_PARALLELISM, SOURCES, Shelf, job_plan
 from support.simulations.world import World
@@ -68,6 +73,46 @@ def test_state_without_an_operator_is_refused_unless_it_may_be_dropped() -> None
         check_fit(lost, plan(), SOURCES, allow_non_restored_state=False)
     check_fit(lost, plan(), SOURCES, allow_non_restored_state=True)
     assert {*lost.operators(plan().operator_uids)} == {"spend"}
+
+
+def in_flight(edge: str = "spend/0", columns: str | None = None) -> RestorePoint:
+    """A checkpoint with rows on the way to an operator."""
+    found = point(spend=2)
+    about = InFlight(
+        edge=edge,
+        columns=listed(plan().edge("spend/0").schema) if columns is None else columns,
+        parallelism=2,
+        max_parallelism=MAX_PARALLELISM,
+        rows={"0": 7},
+    )
+    rows = StateSnapshot(
+        kind=IN_FLIGHT_KIND,
+        handles={"0": InlineHandle(b"")},
+        attributes=msgspec.to_builtins(about),
+        slot=1,
+    )
+    metadata = msgspec.structs.replace(found.metadata, parts={"in-flight": rows})
+    return RestorePoint(metadata, found.folder)
+
+
+def test_rows_in_flight_need_the_input_before_which_they_waited() -> None:
+    check_fit(in_flight(), plan(), SOURCES, allow_non_restored_state=False)
+    gone = in_flight(edge="gone/1")
+    with pytest.raises(Invalid, match="has 7 rows in flight to input 1 of operator 'gone'"):
+        check_fit(gone, plan(), SOURCES, allow_non_restored_state=False)
+    check_fit(gone, plan(), SOURCES, allow_non_restored_state=True)
+
+
+@pytest.mark.parametrize("may_drop", [False, True])
+def test_rows_in_flight_need_the_columns_that_they_have(may_drop: bool) -> None:  # noqa: FBT001
+    with pytest.raises(Invalid, match=r"other columns.*Stop the job with a savepoint") as caught:
+        check_fit(
+            in_flight(columns="user: int64"),
+            plan(),
+            SOURCES,
+            allow_non_restored_state=may_drop,
+        )
+    assert caught.value.found == "user: int64"
 
 
 def test_an_operator_that_left_nothing_is_not_missed() -> None:

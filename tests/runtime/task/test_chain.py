@@ -24,6 +24,7 @@ from holdfast.runtime.protocol.operator import Operator, OperatorContext, Operat
 from holdfast.runtime.task.alignment import AlignedExactlyOnce
 from holdfast.runtime.task.chain import Chain, ChainInput
 from holdfast.runtime.task.channel import Bell, Channel
+from holdfast.runtime.task.in_flight import OvertakenRows
 from holdfast.runtime.task.routing import ChannelOutlet, Router
 from holdfast.storage import Invalid
 
@@ -132,6 +133,7 @@ class Stage:
         )
         routers = {edge: Router([ChannelOutlet(each, bell)]) for edge, each in self.outs.items()}
         self.barriers: list[Barrier] = []
+        self.overtaken: list[OvertakenRows] = []
         indexes = input_indexes or [0] * channels
         inputs = list(map(ChainInput, self.channels, indexes))
         self.chain = Chain(
@@ -150,7 +152,10 @@ class Stage:
         if barrier.completed is not None:
             self.chain.completed(barrier.completed)
 
-    def _aligned(self, chain: Chain, checkpoint_id: int) -> None:
+    def _aligned(
+        self, chain: Chain, checkpoint_id: int, overtaken: Sequence[OvertakenRows]
+    ) -> None:
+        self.overtaken += overtaken
         assert chain is self.chain
         self.calls.append(f"snapshot {checkpoint_id}")
 
@@ -431,9 +436,7 @@ def test_an_operator_that_cannot_be_built_is_named() -> None:
         chain_id="a", operators=(NotBuilt(uid="a", calls=[]),), inputs=("in",), links=()
     )
     with pytest.raises(NotOpened, match="operator 'a' failed: there is no such module") as caught:
-        Chain(
-            plan, [], AlignedExactlyOnce(0), {}, lambda _barrier: None, lambda _chain, _number: None
-        )
+        Chain(plan, [], AlignedExactlyOnce(0), {}, lambda _barrier: None, lambda *_: None)
     assert isinstance(caught.value.__cause__, Invalid)
 
 

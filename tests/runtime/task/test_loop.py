@@ -22,6 +22,8 @@ class PlayedChain:
         self.has_room = True
         self.has_ended = False
         self.due_ms: int | None = None
+        self.overtaking_ms: int | None = None
+        """When a barrier overtakes rows in it."""
         self.can_take = True
         self.looks = self.tends = 0
         self.done: list[str] = []
@@ -34,6 +36,14 @@ class PlayedChain:
     def next_tick_ms(self) -> int | None:
         self.looks += 1
         return self.due_ms
+
+    def next_overtaking_ms(self) -> int | None:
+        return self.overtaking_ms
+
+    def overtake(self, now_ms: int) -> None:
+        if self.overtaking_ms is not None and self.overtaking_ms <= now_ms:
+            self.done.append(f"overtake {now_ms}")
+            self.overtaking_ms = None
 
     def tick(self, now_ms: int) -> None:
         self.done.append(f"tick {now_ms}")
@@ -218,3 +228,32 @@ def test_no_ring_of_another_thread_is_lost() -> None:
     for thread in threads:
         thread.join()
     assert stage.turns() == 0
+
+
+def test_a_barrier_overtakes_when_its_time_has_come_also_in_a_chain_without_room() -> None:
+    stage = Stage(3)
+    chain = stage.chains[1]
+    chain.has_room, chain.overtaking_ms = False, stage.clock.now_ms() + 200
+    stage.give(1)
+    assert stage.turns() == 0
+    assert chain.done == []
+    assert 0.19 < stage.loop.wait_s() <= 0.2
+    stage.clock.advance(199)
+    assert stage.turns() == 0
+    assert chain.done == []
+    stage.clock.advance(1)
+    assert stage.turns() == 0
+    assert chain.done == [f"overtake {stage.clock.now_ms()}"]
+
+
+def test_a_tick_is_not_forgotten_where_a_barrier_overtakes_before_it() -> None:
+    stage = Stage(2)
+    chain = stage.chains[0]
+    now_ms = stage.clock.now_ms()
+    chain.overtaking_ms, chain.due_ms = now_ms + 50, now_ms + 100
+    stage.loop.bells[0].ring()
+    assert stage.turns() == 0
+    for _ in range(2):
+        stage.clock.advance(50)
+        stage.turns()
+    assert chain.done == [f"overtake {now_ms + 50}", f"tick {now_ms + 100}"]

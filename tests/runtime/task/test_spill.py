@@ -17,6 +17,7 @@ from holdfast.runtime.protocol.elements import Barrier, Element
 from holdfast.runtime.protocol.messages import PushKey, Winner
 from holdfast.runtime.task import spill as spill_module
 from holdfast.runtime.task.channel import Bell, Channel, Closed
+from holdfast.runtime.task.in_flight import OvertakenRows
 from holdfast.runtime.task.spill import Spill
 from holdfast.runtime.task.staging import Staging, Superseded
 from holdfast.storage import Corrupt, HoldfastError, Unavailable
@@ -196,6 +197,7 @@ def test_rows_with_dictionaries_of_their_own_come_back(tmp_path: Path) -> None:
 HOLDING = """
 import sys
 import numpy as np, pyarrow as pa
+from holdfast.runtime.task.in_flight import OvertakenRows
 from holdfast.runtime.task.spill import Spill
 
 file = Spill([sys.argv[1]]).file(pa.schema([("a", pa.int64())]))
@@ -218,3 +220,52 @@ def test_what_a_killed_slot_has_left_is_removed_when_the_next_one_starts(tmp_pat
         other.wait()
     Spill([str(tmp_path)])
     assert not list(tmp_path.iterdir())
+
+
+def test_a_barrier_overtakes_rows_in_the_channel_in_memory_and_on_disk(scene: Scene) -> None:
+    """All are found in order, once; they are processed afterwards as if nothing had happened."""
+    scene.push(*map(a_mebibyte, range(12)))
+    scene.admit()
+    barrier = Barrier(7)
+    scene.staging.mark("s", 2, barrier)
+    scene.push(a_mebibyte(99), key=KEY._replace(batch=1))
+    scene.admit(3, batch=1)
+    assert scene.files(), "some are on disk"
+    assert taken_value(scene.channel.take()) == 0
+    waits = scene.channel.first_barrier
+    assert waits is not None
+    assert waits[0] is barrier
+    found, rows = scene.channel.overtake()
+    assert found is barrier
+    assert scene.channel.first_barrier is None
+    in_flight = OvertakenRows("e", 0, rows)
+    assert [taken_value(batch) for batch in in_flight.batches()] == [*range(1, 12)]
+    left: list[int] = []
+    while (element := scene.channel.take()) is not None:
+        left.append(taken_value(element))
+    assert left == [*range(1, 12), 99]
+    assert [taken_value(batch) for batch in in_flight.batches()] == [*range(1, 12)], "and again"
+
+
+def test_a_barrier_that_gets_into_the_channel_is_there_once(scene: Scene) -> None:
+    scene.push(*map(a_mebibyte, range(3)))
+    scene.admit()
+    scene.staging.mark("s", 2, Barrier(7))
+    found = [scene.channel.take() for _ in range(4)]
+    assert found[-1] == Barrier(7)
+    assert scene.channel.first_barrier is None
+
+
+def taken_value(element: Element | None) -> int:
+    assert isinstance(element, pa.RecordBatch)
+    (value,) = set(element.column(0).to_pylist())
+    return int(value)
+
+
+def test_rows_that_were_processed_before_the_cut_are_skipped() -> None:
+    """At least once, a channel is read on after its barrier has overtaken the rows in it."""
+    batches = [pa.record_batch({"a": [1, 2, 3]}), pa.record_batch({"a": [4, 5]})]
+    for skipped in range(6):
+        left = OvertakenRows("e", 0, batches, skipped).batches()
+        values = [value for batch in left for value in batch.column(0).to_pylist()]
+        assert values == [1, 2, 3, 4, 5][skipped:]

@@ -13,8 +13,8 @@ from holdfast.storage import (
     OperatorState,
     StateSnapshot,
 )
-from holdfast.storage.jobs.envelope import seal
-from holdfast.storage.jobs.metadata import METADATA
+from holdfast.storage.jobs.envelope import seal, unseal
+from holdfast.storage.jobs.metadata import IN_FLIGHT_KIND, METADATA
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 FIRST_FILE = FileHandle("chk-00000000000000000042/slot-0-00aa", 0, 100, "0123456789abcdef")
@@ -52,14 +52,49 @@ EXAMPLE = CheckpointMetadata(
 )
 
 
-def test_golden_file_of_version_1_is_read() -> None:
-    data = (GOLDEN / "checkpoint-v1.json").read_bytes()
-    assert METADATA.unseal(data, where="golden") == EXAMPLE
+IN_FLIGHT = StateSnapshot(
+    kind=IN_FLIGHT_KIND,
+    handles={"0": FIRST_FILE, "1": InlineHandle(b"ARROW")},
+    attributes={
+        "edge": "zähler/0",
+        "columns": "user: string",
+        "parallelism": 2,
+        "max_parallelism": 128,
+        "rows": {"0": 7, "1": 1},
+    },
+    slot=1,
+    key_groups=(64, 127),
+)
+WITH_ROWS_IN_FLIGHT = msgspec.structs.replace(
+    EXAMPLE, parts={**EXAMPLE.parts, "in-flight/1/zähler/0": IN_FLIGHT}
+)
+BY_VERSION = {1: EXAMPLE, 2: WITH_ROWS_IN_FLIGHT}
 
 
-def test_this_version_writes_its_golden_file() -> None:
-    data = (GOLDEN / f"checkpoint-v{METADATA.version}.json").read_bytes()
-    assert METADATA.seal(EXAMPLE) == data
+@pytest.mark.parametrize("version", BY_VERSION)
+def test_the_golden_file_of_each_version_is_read_and_written(version: int) -> None:
+    """What a checkpoint without rows in flight is like has not changed: older readers read it."""
+    data = (GOLDEN / f"checkpoint-v{version}.json").read_bytes()
+    assert METADATA.unseal(data, where="golden") == BY_VERSION[version]
+    assert METADATA.seal(BY_VERSION[version]) == data
+    assert METADATA.version == max(BY_VERSION)
+
+
+def test_a_version_that_does_not_know_rows_in_flight_refuses_them() -> None:
+    """It would restore the rest, and lose them without a word."""
+    data = METADATA.seal(WITH_ROWS_IN_FLIGHT)
+    with pytest.raises(Invalid, match="version 1 or older, found format version 2"):
+        unseal(data, kind="checkpoint", version=1, body=CheckpointMetadata, where="file 7")
+
+
+def test_rows_in_flight_are_found_among_the_parts_and_their_files_are_counted() -> None:
+    assert EXAMPLE.in_flight == ()
+    assert WITH_ROWS_IN_FLIGHT.in_flight == (IN_FLIGHT,)
+    alone = msgspec.structs.replace(
+        EXAMPLE, operators={}, sources={}, parts={"in-flight/1/zähler/0": IN_FLIGHT}
+    )
+    assert alone.files() == {FIRST_FILE.file}
+    assert alone.size_bytes == 100 + 5
 
 
 def test_order_of_handles_and_operators_is_kept() -> None:
@@ -120,8 +155,8 @@ def test_a_newer_version_is_refused_with_both_numbers() -> None:
     class Newer(msgspec.Struct):
         something: str = "else"
 
-    with pytest.raises(Invalid, match="version 1 or older, found format version 2"):
-        METADATA.unseal(seal("checkpoint", 2, Newer()), where="file 7")
+    with pytest.raises(Invalid, match="version 2 or older, found format version 3"):
+        METADATA.unseal(seal("checkpoint", 3, Newer()), where="file 7")
 
 
 def test_another_document_of_holdfast_is_refused() -> None:

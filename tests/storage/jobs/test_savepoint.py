@@ -166,8 +166,8 @@ def test_a_damaged_savepoint_is_not_read(storage: CheckpointStorage, tmp_path: P
     point = root / "_metadata"
     document = point.read_bytes()
     refused(Corrupt, lambda: point.write_bytes(document[:-9]), "not a whole checkpoint document")
-    newer = seal("checkpoint", 2, metadata)
-    refused(Invalid, lambda: point.write_bytes(newer), "newer version.* 1 .*found.* 2")
+    newer = seal("checkpoint", 3, metadata)
+    refused(Invalid, lambda: point.write_bytes(newer), "newer version.* 2 .*found.* 3")
     refused(NotFound, point.unlink, "no whole savepoint.*files such as a~2Fb")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.slot import Slot
 from holdfast.runtime.task.slot_assignment import SlotAssignment
 from holdfast.storage import (
+    CheckpointStorage,
     FileSystemCheckpointStorage,
     HoldfastError,
     JobStorage,
@@ -70,9 +72,14 @@ class Stage:
         open_storage: OpenStorage = load_storage,
         mode: str = "exactly-once",
         sync_timeout_s: float = 0.0,
+        in_flight: Sequence[StateSnapshot] = (),
+        *,
+        keeps_no_files: bool = False,
         **restored: list[StateSnapshot],
     ) -> None:
-        storage = FileSystemCheckpointStorage(url, inline_limit_bytes=0)
+        storage: CheckpointStorage = FileSystemCheckpointStorage(url, inline_limit_bytes=0)
+        if keeps_no_files:
+            storage = load_storage("memory://lone-slot")
         storage.prepare()
         self.job = storage.job("job")
         self.world = World(0, faults=0)
@@ -91,6 +98,7 @@ class Stage:
                 job=self.job,
                 restored=restored,
                 restored_from=restored_from,
+                in_flight=in_flight,
                 open_storage=open_storage,
                 checkpoint_mode=mode,
                 sync_timeout_s=sync_timeout_s,

@@ -326,8 +326,9 @@ class Simulation:
             found = [group for first, last in groups for group in range(first, last + 1)]
             _promise(f"{uid} lacks a part", is_kept=found == [*range(self.plan.max_parallelism)])
         for uid in self.sinks:
-            slots = [part.slot for part in metadata.operators[uid].parts]
-            _promise(f"{uid} lacks a part", is_kept=slots == [*range(self.parallelism)])
+            left = metadata.operators[uid]
+            slots = [part.slot for part in left.parts]
+            _promise(f"{uid} lacks a part", is_kept=slots == [*range(left.parallelism)])
         _promise("a file of a checkpoint is not there", is_kept=metadata.files() <= files)
 
     def _check_deletion(self, gone: list[str]) -> None:

@@ -1,0 +1,144 @@
+"""Rows in flight of all slots, restored at any parallelism: each once, in order, where its key is.
+
+The model is a list of rows by channel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.runtime.api.errors import NotOpened
+from holdfast.runtime.planning.job_plan import ChainPlan, EdgeKind, EdgePlan, JobPlan
+from holdfast.runtime.task.in_flight import (
+    OvertakenRows,
+    are_cut_anew,
+    read_restored,
+    write_overtaken,
+)
+from holdfast.storage import Corrupt, JobStorage, StateSnapshot, load_storage
+
+SCHEMA = pa.schema([("key", pa.int64()), ("sender", pa.int64()), ("number", pa.int64())])
+PLACES = st.tuples(st.integers(1, 5), st.sampled_from([5, 128]))
+"""Parallelism, and max parallelism."""
+Row = tuple[int, int, int]
+
+
+def plan(parallelism: int, max_parallelism: int, edges: str = "hpf") -> JobPlan:
+    """A chain that reads a hash edge, an edge of a source by key, and one within the slot."""
+    every = {
+        "h": partial(EdgePlan, edge_id="a/0", kind=EdgeKind.HASH, key_columns=("key",)),
+        "p": partial(EdgePlan, edge_id="a/1", kind=EdgeKind.SOURCE, key_columns=("key",)),
+        "f": partial(EdgePlan, edge_id="a/2", kind=EdgeKind.FORWARD),
+    }
+    made = tuple(every[each](origin="o", target="a", schema=SCHEMA) for each in edges)
+    chain = ChainPlan(
+        chain_id="a", operators=(), inputs=tuple(edge.edge_id for edge in made), links=()
+    )
+    return JobPlan(
+        job_id="job",
+        parallelism=parallelism,
+        max_parallelism=max_parallelism,
+        chains=(chain,),
+        edges=made,
+    )
+
+
+def batch(rows: list[Row]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.RecordBatch.from_arrays(
+        [pa.array(each, pa.int64()) for each in columns], schema=SCHEMA
+    )
+
+
+def as_rows(found: pa.RecordBatch) -> list[Row]:
+    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+def fill(
+    before: JobPlan, keys: list[int], job: JobStorage
+) -> tuple[list[StateSnapshot], dict[str, list[Row]]]:
+    """What each slot has written, as its senders would have sent it; and all rows, by edge."""
+    sent: dict[str, list[Row]] = {}
+    waiting: dict[tuple[str, int, int], list[pa.RecordBatch]] = {}
+    for edge in before.edges:
+        for sender in range(before.parallelism):
+            rows = [(key, sender, number) for number, key in enumerate(keys)]
+            sent.setdefault(edge.edge_id, []).extend(rows)
+            for first in range(0, len(rows), 3):
+                some = batch(rows[first : first + 3])
+                if edge.key_columns:
+                    split = edge.partitioner(before.parallelism, before.max_parallelism).split(some)
+                else:
+                    split = [some if to == sender else None for to in range(before.parallelism)]
+                for slot, part in enumerate(split):
+                    if part is not None:
+                        by = sender if edge.kind is EdgeKind.HASH else 0
+                        waiting.setdefault((edge.edge_id, by, slot), []).append(part)
+    parts: list[StateSnapshot] = []
+    for slot in range(before.parallelism):
+        overtaken = [
+            OvertakenRows(edge, by, batches)
+            for (edge, by, its), batches in waiting.items()
+            if its == slot
+        ]
+        with job.segments(1, f"slot-{slot}") as target:
+            parts += write_overtaken(before, slot, overtaken, target)
+    return parts, sent
+
+
+@given(PLACES, PLACES, st.lists(st.integers(0, 30), max_size=20))
+def test_each_row_comes_back_once_in_order_where_its_key_is(
+    before: tuple[int, int], after: tuple[int, int], keys: list[int]
+) -> None:
+    job = load_storage("memory://in-flight?max_state_bytes=1000000").job("job")
+    parts, sent = fill(plan(*before), keys, job)
+    now = plan(*after)
+    assert are_cut_anew(parts, now) == (before != after and bool(keys))
+    found: dict[str, list[Row]] = {}
+    for slot in range(now.parallelism):
+        restored = read_restored(parts, job, now, slot)
+        for (edge_id, sender), batches in restored.items():
+            edge = now.edge(edge_id)
+            assert sender < edge.channels(now.parallelism)
+            rows = [row for each in batches for row in as_rows(each)]
+            found.setdefault(edge_id, []).extend(rows)
+            in_order = {(key, by): -1 for key, by, _ in rows}
+            for key, by, number in rows:
+                assert number > in_order[key, by], "rows of one key by one sender keep their order"
+                in_order[key, by] = number
+            if edge.key_columns and rows:
+                split = edge.partitioner(*after).split(batch(rows))
+                assert [to for to, part in enumerate(split) if part is not None] == [slot]
+    assert {edge: Counter(rows) for edge, rows in found.items()} == {
+        edge: Counter(rows) for edge, rows in sent.items() if rows
+    }
+
+
+def test_nothing_is_written_where_nothing_was_overtaken() -> None:
+    job = load_storage("memory://nothing").job("job")
+    with job.segments(1, "slot-0") as target:
+        assert write_overtaken(plan(1, 5), 0, [OvertakenRows("a/0", 0, [])], target) == []
+
+
+def test_rows_of_an_edge_that_is_gone_are_left_out() -> None:
+    job = load_storage("memory://gone").job("job")
+    parts, _ = fill(plan(2, 5), [1, 2], job)
+    restored = read_restored(parts, job, plan(2, 5, edges="f"), 0)
+    assert [*restored] == [("a/2", 0)]
+
+
+def test_damage_names_the_operator_before_which_the_rows_waited() -> None:
+    job = load_storage("memory://damaged").job("job")
+    parts, _ = fill(plan(1, 5), [1], job)
+    (whole, *_) = parts
+    lying = {**whole.attributes, "rows": {"0": 99}}
+    crafted = StateSnapshot(kind=whole.kind, handles=whole.handles, attributes=lying, slot=0)
+    with pytest.raises(NotOpened, match="'a'") as caught:
+        read_restored([crafted], job, plan(1, 5), 0)
+    assert isinstance(caught.value.__cause__, Corrupt)
