@@ -59,6 +59,26 @@ def test_an_unclaimed_checkpoint_is_only_read(
     other.commit(6)
 
 
+def test_an_unclaimed_checkpoint_may_be_restored_again_and_then_go(
+    other: Other, job: JobStorage
+) -> None:
+    """Several jobs begin with it, and none needs it after a checkpoint of its own."""
+    jobs = [job, job.storage.job("another"), other.job.storage.job("a third")]
+    runs = [Run(each, other.path(4), "no-claim") for each in jobs]
+    assert other.left() == other.files_of(3, 4, 5)
+    for run in runs:
+        assert run.beginning.point is not None
+        assert run.beginning.point.metadata.job_id == "other"
+        run.complete()
+        run.keeper.close()
+    other.job.storage.delete([info.name for info in other.job.storage.list("other/")])
+    for each in jobs:
+        again = Run(each, LATEST, None)
+        assert again.beginning.point is not None
+        assert again.beginning.point.metadata.job_id == each.job_id
+        again.keeper.close()
+
+
 def test_a_checkpoint_that_is_claimed_is_deleted_when_it_is_subsumed(
     other: Other, job: JobStorage
 ) -> None:

@@ -136,6 +136,20 @@ def test_processing_time_timers_fire_by_the_clock(
 
 
 @pytest.mark.parametrize("spec", alarms(), ids=["rows", "batches"])
+def test_a_timer_of_the_past_fires_with_the_next_watermark_or_tick(
+    spec: OperatorSpec, backend: StateBackend
+) -> None:
+    with running(spec, backend=backend, shows_times=False) as slot:
+        slot.advance(50)
+        assert slot.feed([("a", 5), ("b", -900), ("c", 50)]) == []
+        assert slot.operator.next_tick_ms() == 900
+        assert slot.tick(1_000) == [("processing b", 900)]
+        assert slot.advance(51) == [("event a", 5), ("event c", 50)]
+        assert slot.advance(52) == []
+        assert slot.operator.next_tick_ms() is None
+
+
+@pytest.mark.parametrize("spec", alarms(), ids=["rows", "batches"])
 def test_a_deleted_timer_does_not_fire(spec: OperatorSpec, backend: StateBackend) -> None:
     with running(spec, backend=backend, shows_times=False) as slot:
         slot.feed(ROWS)
@@ -219,6 +233,20 @@ def test_timers_of_both_kinds_are_restored_into_any_number_of_slots(backend: Sta
     assert set(fleet.advance(1_000)) == expected - set(fired)
     assert set(fleet.tick(20_000)) == {(what, at + 10_000) for what, at in expected}
     fleet.stop(9)
+
+
+def test_timers_that_came_due_while_the_job_was_down_fire_once(backend: StateBackend) -> None:
+    job = load_storage("memory://").job("job")
+    spec = keyed(Restartable(), FIRED, has_event_time=True)
+    fleet = Fleet(spec, 2, job, backend=backend, shows_times=False)
+    fleet.feed([("a", 10), ("b", 11), ("c", 9_000)])
+    fleet = Fleet(spec, 3, job, fleet.stop(1), backend=backend, shows_times=False)
+    due = [("a 1", 10), ("b 1", 11), ("c 1", 9_000)]
+    assert sorted(fleet.tick(1_000_000)) == [(what, at + 10_000) for what, at in due]
+    assert sorted(fleet.advance(8_000)) == due[:2]
+    assert fleet.tick(2_000_000) == []
+    assert fleet.advance(MAX_WATERMARK) == due[2:]
+    fleet.stop(2)
 
 
 class BadTimers(KeyedBatchFunction):

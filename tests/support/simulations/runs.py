@@ -67,6 +67,7 @@ from support.simulations.world import (
     SimulatedQueue,
     World,
     wait_for_all,
+    wait_for_others,
 )
 from support.states.tried_backends import backend_named, turn
 from support.storages.quick_places import quick_place
@@ -404,6 +405,7 @@ def simulated(world: World) -> Iterator[None]:
         for module in _EXECUTORS:
             patch.setattr(f"{module}.ThreadPoolExecutor", SimulatedExecutor)
         patch.setattr("holdfast.backends.snapshots.transfers.wait", wait_for_all)
+        patch.setattr("holdfast.backends.snapshots.neutral.wait", wait_for_others)
         # Few timers are due at once here: so that there is more than one slice of them.
         patch.setattr("holdfast.runtime.operators.row_and_timer_loops.MOST_TIMERS", 2)
         patch.setattr("holdfast.runtime.driver.checkpoints.checkpoint_keeper._PAUSES", Backoff(0.0))

@@ -202,6 +202,7 @@ class SimulatedExecutor:
         self._name = name
         self._tasks: deque[Task] = deque()
         self._is_shut_down = False
+        self._is_busy = False
         if self.process.is_alive:
             self._world.executors.append(self)
 
@@ -231,8 +232,8 @@ class SimulatedExecutor:
             self._world.executors.remove(self)
 
     def drain(self) -> None:
-        """Do all that there is to do, unless the process is dead."""
-        while self._tasks and self.process.is_alive:
+        """Do all that there is to do, unless the process is dead, or it is just doing something."""
+        while self._tasks and self.process.is_alive and not self._is_busy:
             with self._world.within(self.process):
                 self._run_first()
 
@@ -246,12 +247,24 @@ class SimulatedExecutor:
         future, call = self._tasks.popleft()
         if not future.set_running_or_notify_cancel():
             return
+        self._is_busy = True
         try:
             answer = call()
         except Exception as error:  # noqa: BLE001 - as the real one
             future.set_exception(error)
         else:
             future.set_result(answer)
+        finally:
+            self._is_busy = False
+
+
+def wait_for_others(_futures: Iterable[Any], *_: Any) -> None:
+    """Stands for `wait` in a background thread: other threads of the process do all they have."""
+    world = World.current()
+    for executor in [each for each in world.executors if each.process is world.process]:
+        executor.drain()
+    if not world.process.is_alive:
+        raise Killed
 
 
 def wait_for_all(futures: Iterable[Any], **_: Any) -> tuple[set[Any], set[Any]]:
