@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.documents import commands, names, pages
+from support.documents import commands, named_tests, names, pages
 from support.documents.pages import ROOT, Page, documents, programs
 from support.documents.programs import with_types
 
@@ -26,6 +26,8 @@ CHECKS: list[Check] = [
     pages.untrue_quotes,
     pages.wide_lines,
     commands.wrong_commands,
+    named_tests.missing_tests,
+    named_tests.scenarios_without_proof,
     names.unknown_arguments,
     names.unknown_extras,
     names.unknown_files,
@@ -42,6 +44,13 @@ def name_of(value: object) -> str | None:
 def test_the_checks_see_every_document() -> None:
     seen = {page.path for page in documents()}
     assert {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/write-a-job.md"} <= seen
+
+
+def test_flink_s_scenarios_are_in_seventeen_groups() -> None:
+    """Each with a table, in order."""
+    (page,) = [page for page in documents() if page.path == "docs/flink-scenarios.md"]
+    groups = re.findall(r"^## (\d+)\. .*\n(?:[^#|].*\n|\n)*\| Scenario \|", page.text, re.MULTILINE)
+    assert groups == [str(number) for number in range(1, 18)]
 
 
 def test_the_architecture_is_read_in_one_sitting() -> None:
@@ -149,6 +158,13 @@ BROKEN: list[tuple[Check, str]] = [
     (commands.wrong_commands, "```sh\nls && holdfast list orders\n```"),
     (commands.wrong_commands, "```\nholdfast stop|halt [-x] JOB    ends it\n```"),
     (commands.wrong_commands, "```\n$ holdfast savepoint convert A B --parallelism many\n```"),
+    (named_tests.missing_tests, "`tests/test_tidy.py::test_nothing`"),
+    (named_tests.missing_tests, "`tests/test_nothing.py::test_every_package_is_listed`"),
+    (named_tests.missing_tests, "`tests/test_tidy.py::Checks::test_every_package_is_listed`"),
+    (named_tests.missing_tests, "`tests/support/tidy.py::check`, a function and no test"),
+    (named_tests.scenarios_without_proof, "## 1. A\n| a | it works | we tried |"),
+    (named_tests.scenarios_without_proof, "## 1. A\n| a | | `tests/test_a.py::test_b` |"),
+    (named_tests.scenarios_without_proof, "## 1. A\n| a | | |"),
     (names.unknown_arguments, "pass `is_bounded=True`"),
     (names.unknown_arguments, "pass `retain=`"),
     (names.unknown_arguments, "say `CheckpointConfig(every='1s')`"),
@@ -157,8 +173,8 @@ BROKEN: list[tuple[Check, str]] = [
     (names.unknown_extras, "the extra `rocksdb`"),
     (names.unknown_files, "look into `tests/no_such.py`"),
     (names.unknown_options, "set `execution.checkpointing.every`"),
-    (names.unknown_options, "set `spark.holdfast.state.backend=rocksdb`"),
-    (names.unknown_options, "```\nholdfast run -Dstate.backend=rocksdb a.py\n```"),
+    (names.unknown_options, "set `spark.holdfast.state.backing=rocksdb`"),
+    (names.unknown_options, "```\nholdfast run -Dstate.backing=rocksdb a.py\n```"),
     (names.unknown_options, "```\nspark-submit --conf spark.holdfast.no.such=1 a.py\n```"),
     (names.unknown_options, "those of `restart-policy.` and `restart-strategy.never.`"),
     (names.unknown_targets, "`make coffee`"),
@@ -177,6 +193,19 @@ SOUND: list[tuple[Check, str]] = [
     (commands.wrong_commands, "`holdfast run -D`, `holdfast stop`, `holdfast`, `holdfast.runtime`"),
     (commands.wrong_commands, "```\nholdfast cancel [-s [DIR]] JOB    end one as it is\n```"),
     (commands.wrong_commands, "```\nholdfast savepoint convert A B --parallelism N\n```"),
+    (named_tests.missing_tests, "`tests/test_tidy.py::test_every_package_is_listed`"),
+    (
+        named_tests.missing_tests,
+        "`storage/testing/clauses/creates.py::CreateClauses::test_create_can_be_repeated`",
+    ),
+    (
+        named_tests.scenarios_without_proof,
+        "## 1. A\n| Scenario |\n|---|\n| a | b | `a.py::c` |",
+    ),
+    (
+        named_tests.scenarios_without_proof,
+        "## 1. A\n| a | | **Not built**: so |\n## B\n| c |",
+    ),
     (names.unknown_arguments, "`available_now=True`, `x = f()`, `timedelta(days=1)`"),
     (names.unknown_extras, 'pip install "holdfast-spark[s3,hdfs]"'),
     (names.unknown_files, "`tests/support/tidy.py`, `tests/`"),

@@ -105,11 +105,11 @@ class OrderedSimulation(Simulation):
     def drawn(self, chance: random.Random) -> dict[str, list[Batch]]:
         return {uid: _batches(chance, uid) for uid in SOURCES}
 
-    def answer(self) -> dict[str, Counter[Row]]:
+    def answer(self, batches: dict[str, list[Batch]]) -> dict[str, Counter[Row]]:
         rows = [
             (order.user, order.amount)
-            for batches in self.batches.values()
-            for batch in batches
+            for source in batches.values()
+            for batch in source
             for split in batch
             for order in split
         ]

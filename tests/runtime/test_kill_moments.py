@@ -183,7 +183,11 @@ def _by_turns(moments: Sequence[Moment]) -> Any:
 
 
 @_by_turns(SLOT_DIES)
-def test_a_slot_dies_at_a_moment(moment: Moment, is_done: bool, seed: int) -> None:  # noqa: FBT001
+def test_a_slot_dies_at_a_moment(
+    moment: Moment,
+    is_done: bool,  # noqa: FBT001
+    seed: int,
+) -> None:
     story = Story(seed)
     with story.death(moment, is_done=is_done):
         story.simulation.run()
@@ -204,7 +208,11 @@ def test_a_slot_dies_again_while_it_recovers(
 
 
 @_by_turns(DRIVER_DIES)
-def test_a_driver_dies_at_a_moment(moment: Moment, is_done: bool, seed: int) -> None:  # noqa: FBT001
+def test_a_driver_dies_at_a_moment(
+    moment: Moment,
+    is_done: bool,  # noqa: FBT001
+    seed: int,
+) -> None:
     story = Story(seed)
     with story.death(moment, is_done=is_done):
         story.simulation.run()
@@ -224,7 +232,10 @@ def test_a_driver_dies_again_while_it_takes_over(
 
 
 @pytest.mark.parametrize(("seed", "is_done"), [(10, False), (24, True)])
-def test_a_driver_dies_after_the_end_of_one_source(seed: int, is_done: bool) -> None:  # noqa: FBT001
+def test_a_driver_dies_after_the_end_of_one_source(
+    seed: int,
+    is_done: bool,  # noqa: FBT001
+) -> None:
     """What is restored has one source that has ended, and one that goes on."""
     story = Story(seed)
     moment = Moment("", SimulatedStorage, "create", _of_half_the_end)
