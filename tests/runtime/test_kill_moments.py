@@ -172,7 +172,7 @@ def _named(value: object) -> str | None:
     return value.name if isinstance(value, Moment) else None
 
 
-def _by_turns(moments: Sequence[Moment]) -> Any:
+def _by_turns(moments: Sequence[Moment]) -> pytest.MarkDecorator:
     """Each moment before and after the call, by turns in one job and the other."""
     cases = [
         (moment, is_done, SEEDS[(number + is_done) % len(SEEDS)])

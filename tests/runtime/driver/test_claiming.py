@@ -63,7 +63,7 @@ def test_an_unclaimed_checkpoint_may_be_restored_again_and_then_go(
     other: Other, job: JobStorage
 ) -> None:
     """Several jobs begin with it, and none needs it after a checkpoint of its own."""
-    jobs = [job, job.storage.job("another"), other.job.storage.job("a third")]
+    jobs = [job, JobStorage(job.storage, "another"), JobStorage(other.job.storage, "a third")]
     runs = [Run(each, other.path(4), "no-claim") for each in jobs]
     assert other.left() == other.files_of(3, 4, 5)
     for run in runs:

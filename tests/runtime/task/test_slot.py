@@ -12,7 +12,6 @@ import pytest
 
 from holdfast.backends import StateBackend
 from holdfast.runtime.api.errors import OperatorFailed
-from holdfast.runtime.operators.function_operator import FunctionOperator
 from holdfast.runtime.operators.process_operator import KeyedProcessSpec
 from holdfast.runtime.operators.sink_operator import SinkOperator
 from holdfast.runtime.protocol.elements import EVENT_TIME, Barrier, EndOfInput, Watermark
@@ -22,7 +21,6 @@ from holdfast.runtime.protocol.messages import (
     CancelAttempt,
     CheckpointAborted,
     CheckpointCompleted,
-    Decline,
     Finish,
     Finished,
     Ready,
@@ -320,47 +318,6 @@ def test_a_snapshot_in_time_is_no_failure(tmp_path: Path) -> None:
     assert stage.checkpoint(1).checkpoint_id == 1
     stage.slot.close()
     assert not any(isinstance(each, threading.Timer) for each in threading.enumerate())
-
-
-def test_a_snapshot_that_fails_is_declined_and_the_slot_goes_on(
-    make: Callable[..., Stage], backend: StateBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = make(backend=backend)
-    stage.slot.open()
-    stage.orders(*ORDERS)
-
-    def writer(_self: Any, _name: str) -> Any:
-        raise Unavailable("disk full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FileSystemCheckpointStorage, "writer", writer)
-        stage.offer(Barrier(1))
-        stage.work()
-        declined = stage.driver.wait(Decline)
-    assert (declined.checkpoint_id, declined.slot) == (1, 0)
-    assert "disk full" in declined.reason
-    assert stage.checkpoint(2).checkpoint_id == 2
-    stage.slot.close()
-
-
-def test_a_failure_in_the_synchronous_part_of_a_snapshot_fails_the_slot(
-    make: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows that follow would change what is half frozen. Nothing of the checkpoint is left."""
-    stage = make()
-    stage.slot.open()
-    stage.orders(*ORDERS)
-
-    def raises(*_: Any, **__: Any) -> Any:
-        raise MemoryError("no room for a snapshot")
-
-    monkeypatch.setattr(FunctionOperator, "snapshot", raises)
-    stage.offer(Barrier(1))
-    with pytest.raises(MemoryError, match="no room for a snapshot"):
-        stage.work()
-    stage.slot.close()
-    assert not any(isinstance(told, Acknowledge | Decline) for told in stage.driver.told)
-    assert stage.files() == []
 
 
 @pytest.mark.parametrize("form", ["canonical", "native"])
