@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from benchmarks import (
     changelog_load,
     conversion,
+    engine,
     network,
     savepoints,
     spine,
@@ -28,6 +29,7 @@ __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS: dict[str, Callable[[Scale], Iterator[Result]]] = {
     "spine": spine.run,
+    "engine": engine.run,
     "network": network.run,
     "state_primitives": state_primitives.run,
     "state_hashmap": state_hashmap.run,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ["LongCall", "OperatorMetrics", "SlotMetrics"]
+__all__ = ["ChainMetrics", "LongCall", "OperatorMetrics", "SlotMetrics"]
 
 
 class OperatorMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,8 +20,23 @@ class OperatorMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Of its operator state, likewise."""
 
 
+class ChainMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of one chain in one slot. The three times together are those since it was opened."""
+
+    rows: int = 0
+    """How many rows it has read."""
+    busy_s: float = 0.0
+    backpressured_s: float = 0.0
+    """How long it had something to do, and no room for what comes of it."""
+    idle_s: float = 0.0
+    watermark_ms: int | None = None
+    """How far event time has got where its inputs meet; None: there was no watermark yet."""
+    watermark_lag_s: float | None = None
+    """How far that is behind the clock; None also after the last watermark."""
+
+
 class SlotMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of one slot. Those of state are of a moment shortly before."""
+    """Numbers of one slot. Those of state and of chains are of a moment shortly before."""
 
     rows: int = 0
     """How many rows its chains have read."""
@@ -29,6 +44,8 @@ class SlotMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Of what all its operators share: the memory of the state backend."""
     operators: Mapping[str, OperatorMetrics] = {}
     """By uid."""
+    chains: Mapping[str, ChainMetrics] = {}
+    """By the uid of their first operator."""
 
 
 class LongCall(msgspec.Struct, frozen=True, kw_only=True):

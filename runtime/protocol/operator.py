@@ -180,8 +180,14 @@ class Operator(ABC):
         """
         return True
 
-    def finish(self) -> None:
-        """All input has ended: the last chance to emit. A final checkpoint follows."""
+    def finish(self) -> bool:
+        """All input has ended: emit a bounded amount of what is left, and answer if more is.
+
+        While more is, the chain calls again; barriers and the news of checkpoints may come between,
+        so what was emitted must be out of the state. A restore from there finishes again. What
+        follows is told of the end after the last call. A final checkpoint comes then.
+        """
+        return False
 
     def prepare(self, checkpoint_id: int) -> None:
         """Before the snapshot: emit what belongs before the barrier."""

@@ -214,6 +214,11 @@ class Chain:
         return can_take
 
     @property
+    def watermark(self) -> int:
+        """How far event time has got where its inputs meet; see `Gate.watermark`."""
+        return self._gate.watermark
+
+    @property
     def has_work(self) -> bool:
         """Whether `step` has something to do."""
         return bool(self._unfinished) or next(self._readable(), None) is not None
@@ -380,7 +385,7 @@ class Chain:
             case Idle() | Active():
                 self._unfinished.append(_once(partial(self._mark, 0, event)))
             case EndOfInput():
-                self._unfinished.append(_once(self._end))
+                self._unfinished.append(self._end())
 
     def _process(self, place: int, batch: pa.RecordBatch, input_index: int = 0) -> None:
         with self.named(place):
@@ -431,8 +436,15 @@ class Chain:
         overtaken = [each.at_the_cut() for each in self._overtaken.pop(number, ())]
         self._on_aligned(self, number, overtaken)
 
-    def _end(self) -> None:
-        self._each(lambda operator: operator.finish())
+    def _end(self) -> Iterator[None]:
+        """The steps of the end of input: each operator finishes before the next one does."""
+        for place, operator in enumerate(self.operators):
+            has_more = True
+            while has_more:
+                with self.named(place):
+                    has_more = operator.finish()
+                if has_more:
+                    yield
         for router in self._routers.values():
             router.mark(EndOfInput())
         self.has_ended = True

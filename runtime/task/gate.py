@@ -41,6 +41,11 @@ class Gate:
         self._has_ended = [False] * channels
         self._is_idle = False
 
+    @property
+    def watermark(self) -> int:
+        """How far event time has got; `MIN_WATERMARK` before the first watermark."""
+        return self._watermarks.current
+
     def may_read(self, channel: int) -> bool:
         return self._alignment.may_read(channel)
 

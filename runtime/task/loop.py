@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections import deque
 from heapq import heapify, heappop, heappush
 
+from holdfast.runtime.protocol.elements import MAX_WATERMARK, MIN_WATERMARK
+from holdfast.runtime.protocol.metrics import ChainMetrics
 from holdfast.runtime.task.chain import Chain
 from holdfast.runtime.task.channel import Bell
 from holdfast.runtime.task.fair_turns import Turns
@@ -52,6 +54,26 @@ class ChainBell:
             self._rung.append(self)
 
 
+class _Times:
+    """What a chain has done with the time since it was opened."""
+
+    def __init__(self, now_s: float) -> None:
+        self.began_s = now_s
+        self.busy_s = 0.0
+        self._backpressured_s = 0.0
+        self._blocked_since_s: float | None = None
+
+    def looked(self, now_s: float, *, is_blocked: bool) -> None:
+        """The chain was looked at: it has something to do and no room, or not."""
+        if is_blocked is (self._blocked_since_s is None):
+            self._backpressured_s = self.backpressured_s(now_s)
+            self._blocked_since_s = now_s if is_blocked else None
+
+    def backpressured_s(self, now_s: float) -> float:
+        since_s = self._blocked_since_s
+        return self._backpressured_s + (0.0 if since_s is None else now_s - since_s)
+
+
 class SlotLoop:
     """Gives chains their turns. All but the bells is for the slot's thread.
 
@@ -76,6 +98,7 @@ class SlotLoop:
         """Chains with an operator that may take no rows now."""
         self._tended_s = self._tended_held_back_s = clock.monotonic_s()
         self._running = {*range(chains)}
+        self._times: list[_Times] = []
 
     @property
     def have_ended(self) -> bool:
@@ -86,6 +109,7 @@ class SlotLoop:
         """Take part in the loop, in the order of the bells; called for each chain before a turn."""
         self.bells[len(self._chains)].mark()
         self._chains.append(chain)
+        self._times.append(_Times(self._clock.monotonic_s()))
 
     def look_at_all(self) -> None:
         """Look at every chain before the next turn."""
@@ -97,13 +121,13 @@ class SlotLoop:
 
         Chains share the time of the slot's thread.
         """
-        now_ms = self._clock.now_ms()
-        self._tend_some()
-        self._look_at_due(now_ms)
+        now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()
+        self._tend_some(now_s)
+        self._look_at_due(now_ms, now_s)
         for _ in range(len(self._rung)):  # not for ever: other threads ring meanwhile
             bell = self._rung.popleft()
             bell.has_rung = False
-            self._look(bell.place, now_ms)
+            self._look(bell.place, now_ms, now_s)
         place = self.turns.next()
         while place is not None and not self._chains[place].has_room:
             place = self.turns.next()
@@ -123,6 +147,23 @@ class SlotLoop:
             least_s = min(max(due_s, 0.001), least_s)
         return least_s
 
+    def metrics(self, place: int) -> ChainMetrics:
+        """What a chain has done so far, and how far it has got."""
+        chain, times, now_s = self._chains[place], self._times[place], self._clock.monotonic_s()
+        backpressured_s = times.backpressured_s(now_s)
+        watermark = None if chain.watermark == MIN_WATERMARK else chain.watermark
+        lag_s = None
+        if watermark not in (None, MAX_WATERMARK):
+            lag_s = (self._clock.now_ms() - watermark) / 1000
+        return ChainMetrics(
+            rows=chain.rows,
+            busy_s=times.busy_s,
+            backpressured_s=backpressured_s,
+            idle_s=max(now_s - times.began_s - times.busy_s - backpressured_s, 0.0),
+            watermark_ms=watermark,
+            watermark_lag_s=lag_s,
+        )
+
     def _give(self, place: int, now_ms: int) -> None:
         chain, began_s = self._chains[place], self._clock.monotonic_s()
         if self._is_due[place]:
@@ -130,12 +171,14 @@ class SlotLoop:
         if chain.has_room:
             chain.step()
         self._tend(place)
-        self.turns.charge(place, self._clock.monotonic_s() - began_s)
+        took_s = self._clock.monotonic_s() - began_s
+        self.turns.charge(place, took_s)
+        self._times[place].busy_s += took_s
         self.bells[place].mark()
         if chain.has_ended:
             self._running.discard(place)
 
-    def _look(self, place: int, now_ms: int) -> None:
+    def _look(self, place: int, now_ms: int, now_s: float) -> None:
         """Let a chain wait for a turn, if it has something to do and room for what comes of it."""
         chain = self._chains[place]
         chain.overtake(now_ms)
@@ -143,7 +186,10 @@ class SlotLoop:
         is_due = self._is_due[place] = due_ms is not None and due_ms <= now_ms
         awaited = (None if is_due else due_ms, chain.next_overtaking_ms())
         self._await_tick(place, min((each for each in awaited if each is not None), default=None))
-        if (is_due or chain.has_work) and chain.has_room:
+        has_work = is_due or chain.has_work
+        has_room = not has_work or chain.has_room
+        self._times[place].looked(now_s, is_blocked=not has_room)
+        if has_work and has_room:
             self.turns.enter(place)
 
     def _await_tick(self, place: int, due_ms: int | None) -> None:
@@ -161,16 +207,18 @@ class SlotLoop:
         due_ms, place = tick
         return self._awaited_ms[place] != due_ms
 
-    def _look_at_due(self, now_ms: int) -> None:
+    def _look_at_due(self, now_ms: int, now_s: float) -> None:
+        due = []
         while self._ticks and self._ticks[0][0] <= now_ms:
             tick = heappop(self._ticks)
             if not self._is_void(tick):
                 _, place = tick
                 self._awaited_ms[place] = None
-                self._look(place, now_ms)
+                due.append(place)
+        for place in due:
+            self._look(place, now_ms, now_s)
 
-    def _tend_some(self) -> None:
-        now_s = self._clock.monotonic_s()
+    def _tend_some(self, now_s: float) -> None:
         if now_s - self._tended_s >= _TEND_EVERY_S:
             self._tended_s = self._tended_held_back_s = now_s
             for place in range(len(self._chains)):
@@ -181,8 +229,7 @@ class SlotLoop:
                 self._tend(place)
 
     def _tend(self, place: int) -> None:
-        if not self._chains[place].tend():
-            self._held_back.add(place)
-        elif place in self._held_back:
-            self._held_back.remove(place)
+        is_held_back = not self._chains[place].tend()
+        if is_held_back is not (place in self._held_back):
+            (self._held_back.add if is_held_back else self._held_back.remove)(place)
             self.bells[place].mark()

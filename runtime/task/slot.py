@@ -110,7 +110,7 @@ class Slot:
         self.chains: list[Chain] = []
         self.loop = SlotLoop(len(assignment.plan.chains), bell, clock)
         self._committers = SlotCommitters(clock)
-        self._gauges = Gauges(assignment.backend, self.chains)
+        self._gauges = Gauges(assignment.backend, self.chains, self.loop)
         entries = (Slot.open, Slot.step, Slot.close)
         self._watchdog = Watchdog(clock, entries, self._operator_at_work)
 

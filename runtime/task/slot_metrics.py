@@ -11,6 +11,7 @@ import msgspec
 from holdfast.backends import StateBackend
 from holdfast.runtime.protocol.metrics import OperatorMetrics, SlotMetrics
 from holdfast.runtime.task.chain import Chain
+from holdfast.runtime.task.loop import SlotLoop
 
 __all__ = ["Gauges"]
 
@@ -21,9 +22,10 @@ _T = TypeVar("_T")
 class Gauges:
     """Returns the metrics that were read last and requests new ones, so that no caller waits."""
 
-    def __init__(self, backend: StateBackend, chains: Sequence[Chain]) -> None:
+    def __init__(self, backend: StateBackend, chains: Sequence[Chain], loop: SlotLoop) -> None:
         self._backend = backend
         self._chains = chains
+        self._loop = loop
         self._last = SlotMetrics()
         self._is_asked = False
         self._silent: set[str] = set()
@@ -39,6 +41,10 @@ class Gauges:
             self._is_asked = False
             tell = self._backend.metrics
             self._last = SlotMetrics(
+                chains={
+                    chain.plan.chain_id: self._loop.metrics(place)
+                    for place, chain in enumerate(self._chains)
+                },
                 backend=self._read("the state backend", tell, dict[str, float]),
                 operators={
                     spec.uid: self._read(

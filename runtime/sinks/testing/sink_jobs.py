@@ -217,7 +217,8 @@ class Attempt:
 
     def finish(self) -> None:
         for operator in self.slots:
-            operator.finish()
+            while operator.finish():
+                pass
         self.checkpoint()
         self.close()
 

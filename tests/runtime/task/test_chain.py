@@ -44,6 +44,7 @@ class Noted(Operator):
         self.error_at = spec.error_at
         self.due_ms = spec.due_ms
         self.more = spec.more
+        self.more_ends = spec.more_ends
         self.out: Any = None
 
     def note(self, what: str) -> None:
@@ -71,9 +72,11 @@ class Noted(Operator):
     def next_tick_ms(self) -> int | None:
         return self.due_ms
 
-    def finish(self) -> None:
+    def finish(self) -> bool:
         self.note("finish")
         self.out.emit(rows(99))
+        self.more_ends -= 1
+        return self.more_ends >= 0
 
     def prepare(self, checkpoint_id: int) -> None:
         self.note(f"prepare {checkpoint_id}")
@@ -102,6 +105,8 @@ class NotedSpec(OperatorSpec):
     due_ms: int | None = None
     more: int = 0
     """How often it has more to do when event time advances."""
+    more_ends: int = 0
+    """How often it has more to do when the input has ended."""
     kind: type[Noted] = Noted
     name: str = "noted"
     input_schema: pa.Schema = field(default_factory=lambda: SCHEMA)
@@ -281,6 +286,28 @@ def test_the_end_lets_all_operators_finish_and_barriers_follow() -> None:
     assert stage.out() == [Watermark(MAX_WATERMARK), [99], [99], EndOfInput()]
     stage.take(Barrier(7))
     assert stage.out()[-1] == Barrier(7)
+
+
+def test_an_operator_finishes_in_steps_and_barriers_come_between() -> None:
+    stage = Stage(a={"more_ends": 2}, b={"more_ends": 1})
+    for element in (EndOfInput(), Barrier(7)):
+        stage.channels[0].offer(element)
+    ends = []
+    while stage.chain.has_work:
+        before = len(stage.calls)
+        assert not stage.chain.has_ended
+        assert stage.chain.step()
+        ends.append([call for call in stage.calls[before:] if "finish" in call or "snap" in call])
+    assert [each for each in ends if each] == [
+        ["a finish"],
+        ["snapshot 7", "a finish"],
+        ["a finish", "b finish"],
+        ["b finish", "c finish"],
+    ]
+    assert stage.chain.has_ended
+    out = stage.out()
+    assert out.index(Barrier(7)) < len(out) - 2
+    assert (out[-1], out.count(EndOfInput())) == (EndOfInput(), 1)
 
 
 def test_no_processing_time_output_follows_the_end() -> None:

@@ -7,6 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
+from holdfast.runtime.protocol.elements import MAX_WATERMARK, MIN_WATERMARK
 from holdfast.runtime.task.channel import Bell
 from holdfast.runtime.task.loop import SlotLoop
 from holdfast.storage import ManualClock
@@ -20,6 +23,7 @@ class PlayedChain:
         self.is_timed = True
         """Whether each step takes a millisecond."""
         self.has_room = True
+        self.rows, self.watermark = 0, MIN_WATERMARK
         self.has_ended = False
         self.due_ms: int | None = None
         self.overtaking_ms: int | None = None
@@ -194,6 +198,39 @@ def test_an_operator_that_may_take_no_rows_is_asked_again_soon() -> None:
     stage.turns()
     assert stage.chains[0].looks == looks + 1, "it may have work that waited"
     assert stage.loop.wait_s() > 0.1
+
+
+def test_the_time_of_a_chain_is_busy_backpressured_or_idle() -> None:
+    stage = Stage(2)
+    chain = stage.chains[0]
+    stage.give(0, 3)
+    stage.give(1, 4)
+    stage.turns()
+    stage.clock.advance(100)
+    chain.has_room = False
+    stage.give(0)
+    stage.turns()
+    stage.clock.advance(200)
+    blocked = stage.loop.metrics(0)
+    chain.has_room = True
+    stage.loop.bells[0].ring()
+    stage.turns()
+    assert blocked.backpressured_s == pytest.approx(0.2)
+    told = stage.loop.metrics(0)
+    # Idle also while the other one was busy.
+    assert [told.busy_s, told.backpressured_s, told.idle_s] == pytest.approx([0.004, 0.2, 0.104])
+    assert stage.loop.metrics(1).busy_s == pytest.approx(0.004)
+
+
+def test_a_chain_tells_how_far_event_time_is_behind_the_clock() -> None:
+    stage = Stage(1)
+    told = []
+    stage.clock.advance(10_000)
+    for watermark in (MIN_WATERMARK, stage.clock.now_ms() - 2_500, MAX_WATERMARK):
+        stage.chains[0].watermark = watermark
+        metrics = stage.loop.metrics(0)
+        told.append((metrics.watermark_ms, metrics.watermark_lag_s))
+    assert told == [(None, None), (stage.clock.now_ms() - 2_500, 2.5), (MAX_WATERMARK, None)]
 
 
 def test_the_slot_has_ended_when_all_chains_have() -> None:

@@ -23,6 +23,7 @@ from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.functions import KeyedProcessFunction, RuntimeContext
 from holdfast.runtime.network import Credentials, DriverServer, SlotClient
 from holdfast.runtime.planning.job_plan import plan_job
+from holdfast.runtime.protocol.elements import Watermark
 from holdfast.runtime.protocol.messages import (
     CancelAttempt,
     Finish,
@@ -98,6 +99,18 @@ def test_a_slot_tells_of_its_operators_as_they_were_when_it_had_time(tmp_path: A
     assert work(stage).operators["large"].operator_states["committables"]["entries"] >= 1
     stage.slot.close()
     assert stage.slot.metrics().operators["spend"].states["sums"] == {"entries": 2}
+
+
+def test_a_slot_tells_what_its_chains_do(tmp_path: Any) -> None:
+    stage = Stage(f"file://{tmp_path}")
+    stage.slot.open()
+    stage.orders(*ORDERS)
+    stage.offer(Watermark(1_100))
+    chains = work(stage).chains
+    assert {*chains} == {chain.plan.chain_id for chain in stage.slot.chains}
+    assert chains["spend"].rows == len(ORDERS)
+    assert {chains[each].watermark_ms for each in ("spend", "towns")} == {1_100}
+    stage.slot.close()
 
 
 def test_metrics_are_read_only_on_request(tmp_path: Any) -> None:
@@ -257,4 +270,5 @@ def test_a_heartbeat_carries_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert spend.operator_states == {"seen": {"entries": 0}}
     shown = msgspec.to_builtins(driver.told)
     assert set(shown) == documented("Of a slot")
+    assert set(shown["chains"]["spend"]) == documented("`chains`")
     assert set(shown["operators"]["spend"]) == {"store", "states", "operator_states"}
