@@ -15,10 +15,12 @@ from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointPlac
 from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.failure.failures import Failure
 from holdfast.runtime.driver.run import JobRun, JobStatus
-from holdfast.runtime.sinks import collected_table
+from holdfast.runtime.operators.sink_operator import SinkSpec
+from holdfast.runtime.planning.job_plan import JobPlan
+from holdfast.runtime.sinks import CollectSink, collected_table
 from holdfast.storage import Invalid, JobStorage
 
-__all__ = ["JobHandle"]
+__all__ = ["JobHandle", "collected_schemas"]
 
 _IN_ONE_LINE = ("checkpoints", "trouble", "failures")
 
@@ -232,3 +234,13 @@ class JobHandle:
                 expected=", ".join(map(repr, self._collecting)) or "a CollectSink in the job",
             )
         return collected_table(self._run.collected(uid), self._collecting[uid])
+
+
+def collected_schemas(plan: JobPlan) -> Mapping[str, pa.Schema]:
+    """The schemas of the rows that collecting sinks of a job keep, by uid."""
+    return {
+        spec.uid: spec.input_schema
+        for chain in plan.chains
+        for spec in chain.operators
+        if isinstance(spec, SinkSpec) and isinstance(spec.sink, CollectSink)
+    }

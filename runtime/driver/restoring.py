@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
+
+import msgspec
 
 from holdfast.backends import state_names
 from holdfast.backends.snapshots.in_flight import in_flight_parts
@@ -10,6 +13,7 @@ from holdfast.backends.snapshots.restores import can_be_regrouped
 from holdfast.runtime.columns.types import listed
 from holdfast.runtime.planning.job_plan import JobPlan
 from holdfast.storage import CheckpointMetadata, Invalid, JobStorage, load_storage
+from holdfast.storage.jobs.metadata import IN_FLIGHT_KIND
 from holdfast.storage.registry import OpenStorage, storage_at
 from holdfast.storage.restore_points import (
     RestorePoint,
@@ -22,6 +26,7 @@ __all__ = [
     "LATEST",
     "check_fit",
     "find_restore_point",
+    "without_in_flight",
 ]
 
 LATEST = "latest"
@@ -102,20 +107,31 @@ def check_fit(
             )
 
 
+def without_in_flight(point: RestorePoint, number: int | None) -> RestorePoint:
+    """The restore point without rows in flight, if it is the checkpoint of this number."""
+    metadata = point.metadata
+    if metadata.checkpoint_id != number:
+        return point
+    parts = {name: each for name, each in metadata.parts.items() if each.kind != IN_FLIGHT_KIND}
+    return replace(point, metadata=msgspec.structs.replace(metadata, parts=parts))
+
+
 def _check_in_flight(point: RestorePoint, plan: JobPlan, *, may_drop: bool) -> None:
     """Make sure that each row that was on the way has an operator before which it can wait."""
     edges = {edge.edge_id: edge for edge in plan.edges}
     fix = "Stop the job with a savepoint before you change it: a savepoint has no rows in flight"
+    number = point.metadata.checkpoint_id
+    losing = f"pass ignore_in_flight_of={number} to lose those rows"
     for each in in_flight_parts(point.in_flight):
         edge = edges.get(each.about.edge)
         if edge is None and not may_drop:
-            operator, _, number = each.about.edge.rpartition("/")
+            operator, _, place = each.about.edge.rpartition("/")
             raise Invalid(
-                f"{point} has {each.rows} rows in flight to input {number} of operator "
+                f"{point} has {each.rows} rows in flight to input {place} of operator "
                 f"{operator!r}, which the job does not have",
                 expected=f"one of {', '.join(sorted(edges))}",
                 found=each.about.edge,
-                fix=f"{fix}, or pass allow_non_restored_state=True to lose those rows",
+                fix=f"{fix}; or {losing}",
             )
         if edge is not None and each.about.columns != listed(edge.schema):
             raise Invalid(
@@ -123,7 +139,7 @@ def _check_in_flight(point: RestorePoint, plan: JobPlan, *, may_drop: bool) -> N
                 "it reads now",
                 expected=listed(edge.schema),
                 found=each.about.columns,
-                fix=fix,
+                fix=f"{fix}; or {losing}",
             )
 
 

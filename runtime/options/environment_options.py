@@ -12,7 +12,7 @@ from holdfast.runtime.api.checkpoint_config import PLACE
 from holdfast.runtime.driver.job_log import LEVELS
 from holdfast.runtime.sinks.files.committables import MISSING_OUTPUT
 from holdfast.storage import CheckpointStorage
-from holdfast.storage.options.checks import check_choice, check_switch
+from holdfast.storage.options.checks import check_choice, check_count, check_switch
 from holdfast.storage.options.codecs import DURATION, SWITCH, TEXT, WHOLE_NUMBER, Codec, one_of
 from holdfast.storage.options.durations import Duration, duration_ms
 from holdfast.storage.options.table import Option, Owner, refused
@@ -83,6 +83,12 @@ class Restoring:
     """What to tell the user about the choice; mostly empty."""
     allow_missing_output: bool = False
     """Start although files of a sink that the checkpoint lists are missing. Not Flink's."""
+    ignore_in_flight_of: int | None = None
+    """The number of a checkpoint that is restored without its rows in flight: they are lost."""
+
+    def __post_init__(self) -> None:
+        if self.ignore_in_flight_of is not None:
+            check_count(self.ignore_in_flight_of, name="ignore_in_flight_of", least=1)
 
 
 def _check_arguments(**fields: Any) -> None:
@@ -156,6 +162,12 @@ EXECUTE_OPTIONS = (
         ("execution.savepoint.ignore-unclaimed-state",),
     ),
     Option(MISSING_OUTPUT, EXECUTE, "allow_missing_output", SWITCH),
+    Option(
+        "execution.checkpointing.recover-without-channel-state.checkpoint-id",
+        EXECUTE,
+        "ignore_in_flight_of",
+        WHOLE_NUMBER,
+    ),
     refused(
         "execution.state-recovery.approximate-local-recovery",
         EXECUTE,

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.backends import StateBackend
@@ -25,9 +24,9 @@ from holdfast.runtime.control.lookup import check_not_running
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointPlaces
 from holdfast.runtime.driver.ended_run import EndedRun
-from holdfast.runtime.driver.handle import JobHandle
+from holdfast.runtime.driver.handle import JobHandle, collected_schemas
 from holdfast.runtime.driver.job_log import speak
-from holdfast.runtime.driver.restoring import check_fit
+from holdfast.runtime.driver.restoring import check_fit, without_in_flight
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts, SourcePlan
 from holdfast.runtime.driver.startup.start_notes import (
@@ -37,8 +36,7 @@ from holdfast.runtime.driver.startup.start_notes import (
     mode_warnings,
     storage_warnings,
 )
-from holdfast.runtime.driver.startup.take_over import Beginning, begin
-from holdfast.runtime.operators.sink_operator import SinkSpec
+from holdfast.runtime.driver.startup.take_over import Beginning, begin, ignoring_rows_in_flight
 from holdfast.runtime.options.arguments import (
     CodeArguments,
     choose_all,
@@ -51,7 +49,6 @@ from holdfast.runtime.options.environment_options import Restoring
 from holdfast.runtime.options.table import GivenOptions, session_settings
 from holdfast.runtime.planning.graph import Graph, Input, Node
 from holdfast.runtime.planning.job_plan import JobPlan, plan_job
-from holdfast.runtime.sinks import CollectSink
 from holdfast.runtime.spark.job_builder import JobBuilder
 from holdfast.runtime.spark.launching.cluster import SparkCluster
 from holdfast.runtime.spark.launching.interrupts import (
@@ -224,6 +221,7 @@ class StreamEnvironment:
         claim_mode: str | None = None,
         allow_non_restored_state: bool = False,
         allow_missing_output: bool = False,
+        ignore_in_flight_of: int | None = None,
     ) -> JobStatus:
         """`execute_async`, and wait for the end; on a terminal, say how it goes.
 
@@ -242,6 +240,7 @@ class StreamEnvironment:
             claim_mode=claim_mode,
             allow_non_restored_state=allow_non_restored_state,
             allow_missing_output=allow_missing_output,
+            ignore_in_flight_of=ignore_in_flight_of,
         )
         return seen_through(start, name, self.storage.url)
 
@@ -253,6 +252,7 @@ class StreamEnvironment:
         claim_mode: str | None = None,
         allow_non_restored_state: bool = False,
         allow_missing_output: bool = False,
+        ignore_in_flight_of: int | None = None,
     ) -> JobHandle:
         """Start the job that was written, under a name that is its own in its storage.
 
@@ -277,6 +277,8 @@ class StreamEnvironment:
                 not have any more.
             allow_missing_output: go on although files that sinks have written for the restored
                 checkpoint are gone, such as those that were committed, and moved away since.
+            ignore_in_flight_of: the number of a checkpoint whose rows in flight are lost, if it is
+                the one that is restored, such as because an operator fails by one of them.
 
         Raises:
             Invalid: the job cannot run like this; nothing was started or changed.
@@ -291,6 +293,7 @@ class StreamEnvironment:
                 claim_mode,
                 allow_non_restored_state,
                 allow_missing_output=allow_missing_output,
+                ignore_in_flight_of=ignore_in_flight_of,
             ),
             self._options,
         )
@@ -315,10 +318,11 @@ class StreamEnvironment:
         job = self.storage.job(name)
         check_pickles(plan, self.backend, self.storage)
 
+        may_drop = restoring.allow_non_restored_state
+
         def check(point: RestorePoint) -> None:
-            check_fit(
-                point, plan, sources, allow_non_restored_state=restoring.allow_non_restored_state
-            )
+            point = without_in_flight(point, restoring.ignore_in_flight_of)
+            check_fit(point, plan, sources, allow_non_restored_state=may_drop)
 
         network, opens = self._network(), SessionStorages.of(self.spark)
         wait_s = self._room_timeout_ms / 1000
@@ -340,19 +344,21 @@ class StreamEnvironment:
                 claim_mode=restoring.claim_mode,
                 open_storage=opens,
             )
+            beginning = ignoring_rows_in_flight(beginning, restoring.ignore_in_flight_of)
             if isinstance(beginning, JobResult):
                 handle = _ended(beginning, job, plan)
             else:
                 run = self._job_run(plan, sources, job, beginning, network, opens, hold, restoring)
-                missing = storage_warnings(self.storage.url, self.storage.capabilities)
+                lacking = storage_warnings(self.storage.url, self.storage.capabilities)
+                lacking = (*mode_warnings(self.checkpointing), *lacking)
                 notes = StartNotes(
                     overridden=restoring.note,
                     facts=beginning.notes,
-                    missing=(*network.notes, *mode_warnings(self.checkpointing), *missing),
+                    missing=(*beginning.losses, *network.notes, *lacking),
                 )
                 notes.log(name, checkpointing_note(job.url, self.checkpointing))
                 places = SavepointPlaces(self.checkpointing.savepoint_dir, opens)
-                handle = JobHandle(run, job, _collecting(plan), notes.all, places)
+                handle = JobHandle(run, job, collected_schemas(plan), notes.all, places)
                 self._start(run, handle, job)
                 undone.pop_all()
         return handle
@@ -475,7 +481,7 @@ def _session_for(code: CodeArguments, options: GivenOptions) -> SparkSession:
 def _ended(result: JobResult, job: JobStorage, plan: JobPlan) -> JobHandle:
     run = EndedRun(result)
     _logger.warning(run.note)
-    return JobHandle(run, job, _collecting(plan), (run.note,))
+    return JobHandle(run, job, collected_schemas(plan), (run.note,))
 
 
 def _source_plan(node: Node) -> SourcePlan:
@@ -483,12 +489,3 @@ def _source_plan(node: Node) -> SourcePlan:
     if frame.frame.isStreaming:
         return QuerySourcePlan(frame)
     return FrameSourcePlan(frame)
-
-
-def _collecting(plan: JobPlan) -> Mapping[str, pa.Schema]:
-    return {
-        spec.uid: spec.input_schema
-        for chain in plan.chains
-        for spec in chain.operators
-        if isinstance(spec, SinkSpec) and isinstance(spec.sink, CollectSink)
-    }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from holdfast.backends.snapshots.in_flight import in_flight_parts
 from holdfast.runtime.driver.claiming import (
     CLAIM,
     NO_CLAIM,
@@ -16,7 +17,7 @@ from holdfast.runtime.driver.claiming import (
     delete_claimed,
     handed_on,
 )
-from holdfast.runtime.driver.restoring import LATEST, find_restore_point
+from holdfast.runtime.driver.restoring import LATEST, find_restore_point, without_in_flight
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,
@@ -31,7 +32,7 @@ from holdfast.storage.options.checks import check_choice
 from holdfast.storage.registry import OpenStorage
 from holdfast.storage.restore_points import RestorePoint
 
-__all__ = ["Beginning", "begin"]
+__all__ = ["Beginning", "begin", "ignoring_rows_in_flight"]
 
 _logger = logging.getLogger(__name__)
 _ClaimedBy = Callable[[JobResult | CheckpointMetadata], tuple[Claimed, ...]]
@@ -46,6 +47,8 @@ class Beginning:
     point: RestorePoint | None
     claimed: tuple[Claimed, ...] = ()
     """Other jobs' checkpoints that are this job's to delete, now or since an earlier run."""
+    losses: tuple[str, ...] = ()
+    """What of the checkpoint is not restored, because the user has said so."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -126,6 +129,22 @@ def begin(
         before = claimed_before(point.metadata.properties, point.folder, open_storage)
         owed += (_claim(owner, point, job), *handed_on(before, job))
     return Beginning(owner, point, _newest_of_each(owed))
+
+
+def ignoring_rows_in_flight(
+    beginning: Beginning | JobResult, number: int | None
+) -> Beginning | JobResult:
+    """Leave out rows in flight of the checkpoint with this number, if it is restored."""
+    if number is None or isinstance(beginning, JobResult):
+        return beginning
+    point = beginning.point
+    if point is None or point.metadata.checkpoint_id != number:
+        restored = "nothing is restored" if point is None else f"{point} is restored"
+        note = f"ignore_in_flight_of={number} has no effect: {restored}"
+        return replace(beginning, losses=(note,))
+    rows = sum(each.rows for each in in_flight_parts(point.in_flight))
+    note = f"{rows} rows in flight of {point} are lost, as ignore_in_flight_of={number} says"
+    return replace(beginning, point=without_in_flight(point, number), losses=(note,))
 
 
 def _check_claim_mode(claim_mode: str | None, restore: str | None) -> None:

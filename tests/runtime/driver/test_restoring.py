@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,7 +12,13 @@ from holdfast.backends.operator_state.snapshots import OPERATOR_KIND
 from holdfast.backends.snapshots.in_flight import InFlight
 from holdfast.backends.snapshots.neutral import PARQUET_KIND
 from holdfast.runtime.columns.types import listed
-from holdfast.runtime.driver.restoring import check_fit, find_restore_point
+from holdfast.runtime.driver.restoring import (
+    check_fit,
+    find_restore_point,
+    without_in_flight,
+)
+from holdfast.runtime.driver.startup.take_over import Beginning, ignoring_rows_in_flight
+from holdfast.runtime.options.environment_options import Restoring
 from holdfast.runtime.planning.job_plan import JobPlan
 from holdfast.storage import (
     CheckpointMetadata,
@@ -113,6 +120,39 @@ def test_rows_in_flight_need_the_columns_that_they_have(may_drop: bool) -> None:
             allow_non_restored_state=may_drop,
         )
     assert caught.value.found == "user: int64"
+
+
+def test_rows_in_flight_of_one_checkpoint_may_be_ignored() -> None:
+    gone = in_flight(edge="gone/1")
+    assert without_in_flight(gone, None) == without_in_flight(gone, 6) == gone
+    without = without_in_flight(gone, 5)
+    check_fit(without, plan(), SOURCES, allow_non_restored_state=False)
+    assert without.in_flight == ()
+    assert without.metadata.operators == gone.metadata.operators
+    assert without.folder == gone.folder
+
+
+def test_what_is_lost_by_ignoring_them_is_said(tmp_path: Path) -> None:
+    owner = load_storage(f"file://{tmp_path}").job("job").take_over()
+    found = in_flight()
+    ignoring = ignoring_rows_in_flight(Beginning(owner, found), 5)
+    assert isinstance(ignoring, Beginning)
+    assert ignoring.point == without_in_flight(found, 5)
+    assert ignoring.losses == (
+        f"7 rows in flight of {found} are lost, as ignore_in_flight_of=5 says",
+    )
+    for point, restored in ((found, f"{found} is restored"), (None, "nothing is restored")):
+        other = ignoring_rows_in_flight(Beginning(owner, point), 4)
+        assert isinstance(other, Beginning)
+        assert other.point == point
+        assert other.losses == (f"ignore_in_flight_of=4 has no effect: {restored}",)
+    assert ignoring_rows_in_flight(Beginning(owner, found), None) == Beginning(owner, found)
+
+
+@pytest.mark.parametrize("number", [0, -1, "7", 7.0, True])
+def test_only_a_number_of_a_checkpoint_names_one(number: Any) -> None:
+    with pytest.raises(Invalid, match="ignore_in_flight_of"):
+        Restoring(ignore_in_flight_of=number)
 
 
 def test_an_operator_that_left_nothing_is_not_missed() -> None:

@@ -122,6 +122,12 @@ CHECKPOINTS = "execution.checkpointing."
             True,
         ),
         (
+            f"{CHECKPOINTS}recover-without-channel-state.checkpoint-id",
+            "7",
+            "execute.ignore_in_flight_of",
+            7,
+        ),
+        (
             "execution.state-recovery.ignore-missing-output",
             "true",
             "execute.allow_missing_output",
