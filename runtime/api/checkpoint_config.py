@@ -75,7 +75,8 @@ class CheckpointConfig:
     """Whether a job that is cancelled leaves its checkpoints, to go on from: "delete" or "retain".
     One that fails, or is interrupted (Ctrl-C), leaves them in any case."""
     final_checkpoint: bool = True
-    """Take a checkpoint after bounded sources have ended, so that sinks commit the last rows."""
+    """Take a checkpoint when all sources have ended, so that sinks commit the last rows. Without it
+    a job that has sinks is refused if all its sources end. While others go on, checkpoints do."""
     savepoint_dir: str | None = None
     """Where savepoints go that name no directory: a path or a URL. None: what the session says."""
     compression: str = ""

@@ -447,6 +447,8 @@ class Chain:
                     yield
         for router in self._routers.values():
             router.mark(EndOfInput())
+        # The chain stays: it passes on barriers, its state is in each checkpoint, union state too,
+        # and its sinks commit by those, as long as other sources have not ended.
         self.has_ended = True
 
 
