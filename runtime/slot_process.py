@@ -8,11 +8,12 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.errors import NotOpened, OperatorFailed, UserCodeFailed, may_pass
+from holdfast.runtime.api.network_config import NetworkConfig
 from holdfast.runtime.network import (
     Credentials,
     DriverClient,
@@ -21,6 +22,7 @@ from holdfast.runtime.network import (
     SlotServer,
 )
 from holdfast.runtime.planning.job_plan import EdgeKind, EdgePlan
+from holdfast.runtime.planning.memory_shares import memory_shares
 from holdfast.runtime.protocol.messages import (
     BeginSavepoint,
     CancelAttempt,
@@ -67,9 +69,7 @@ class SlotLaunch(SlotAssignment):
 
     credentials: Credentials
     driver_address: str
-    channel_bytes: int = 32 * 1024 * 1024
-    staging_bytes: int = 256 * 1024 * 1024
-    """What pushed rows may take in memory before they have a place in a channel; see `Staging`."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
     restored_number: int = 0
     """Of the checkpoint that is in `restored_from`."""
 
@@ -187,6 +187,7 @@ class _SlotProcess:
         stack: ExitStack,
     ) -> None:
         self._launch = launch
+        self._shares = memory_shares(launch.plan, launch.network.memory_bytes)
         self._number = slot
         self._driver = driver
         self._stack = stack
@@ -200,11 +201,11 @@ class _SlotProcess:
         self._slot = Slot(
             launch, slot, self._channels, self._outlet, driver.call, self._bell, clock
         )
-        spill = Spill()
+        spill = Spill(launch.network.directories)
         stack.callback(spill.close)
         staging = Staging(
             self._source_channels(),
-            memory_bytes=launch.staging_bytes,
+            memory_bytes=self._shares.staging_bytes,
             spill=spill,
             on_failure=self._slot.fail,
         )
@@ -259,7 +260,7 @@ class _SlotProcess:
             pass
 
     def _make_channels(self) -> dict[str, list[Channel]]:
-        plan, capacity = self._launch.plan, self._launch.channel_bytes
+        plan, capacity = self._launch.plan, self._shares.channel_bytes
         return {
             edge.edge_id: [
                 Channel(capacity, self._bell, schema=edge.schema)
@@ -294,7 +295,8 @@ class _SlotProcess:
                 self._launch.credentials,
                 sender=self._number,
                 edges={each.edge_id: each.schema for each in self._exchange_edges()},
-                capacity_bytes=self._launch.channel_bytes,
+                capacity_bytes=self._shares.channel_bytes,
+                buffer_timeout_s=self._launch.network.buffer_timeout_s,
                 bell=self._bell,
                 on_error=self._slot.fail,
             )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from holdfast.backends.rocksdb.backend import RocksDBStateBackend
 from holdfast.backends.rocksdb.memory import memory_bytes
-from holdfast.storage.options.codecs import NUMBER, SIZE, SWITCH, WHOLE_NUMBER, Codec, one_of
+from holdfast.storage.options.codecs import NUMBER, PATHS, SIZE, SWITCH, WHOLE_NUMBER, Codec, one_of
 from holdfast.storage.options.table import Option, Owner, refused
 
 __all__ = ["ROCKSDB", "ROCKSDB_OPTIONS", "rocksdb_arguments", "rocksdb_fields"]
@@ -35,10 +34,6 @@ def rocksdb_fields(backend: RocksDBStateBackend) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value != defaults[name]} | named
 
 
-def _paths(text: str) -> tuple[str, ...]:
-    return tuple(each.strip() for each in re.split("[,:]", text) if each.strip())
-
-
 ROCKSDB = Owner(
     "rocksdb",
     RocksDBStateBackend,
@@ -47,7 +42,6 @@ ROCKSDB = Owner(
     make=lambda **given: RocksDBStateBackend(**rocksdb_arguments(given)),
 )
 _MEMORY = replace(SIZE, is_same=lambda code, value: memory_bytes(code) == value)
-_PATHS = Codec("absolute paths, with commas between them", _paths)
 _DISKS = {
     "DEFAULT": "default",
     "SPINNING_DISK_OPTIMIZED": "spinning-disk",
@@ -59,7 +53,7 @@ _ROWS: tuple[tuple[str, str, Codec], ...] = (
     ("memory.fixed-per-slot", "memory", _MEMORY),
     ("memory.write-buffer-ratio", "write_buffer_ratio", NUMBER),
     ("predefined-options", "predefined", one_of(_DISKS)),
-    ("localdir", "directories", _PATHS),
+    ("localdir", "directories", PATHS),
     ("timer-service.factory", "timers", one_of({"ROCKSDB": "rocksdb", "HEAP": "heap"})),
     ("compaction.style", "options.compaction_style", one_of(_STYLES)),
     ("compaction.level.use-dynamic-size", "options.level_compaction_dynamic_level_bytes", SWITCH),

@@ -359,6 +359,7 @@ class JobRun:
             first_checkpoint_id=first_checkpoint_id,
             credentials=credentials,
             driver_address=server.address,
+            network=parts.network,
         )
         return AttemptParts(
             slots=parts.plan.parallelism,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.backends import StateBackend
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
+from holdfast.runtime.api.network_config import NetworkConfig
 from holdfast.runtime.api.restart_strategies import RestartStrategy
 from holdfast.runtime.checkpoint.commands import Store
 from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
@@ -108,6 +109,7 @@ class RunParts:
     entropy: Entropy
     open_storage: OpenStorage = load_storage
     """What opens the places of savepoints, here and in slots."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
     protection: Protection = LOOPBACK_ONLY
     """Of all that driver, slots and tasks say to each other."""
     allow_missing_output: bool = False

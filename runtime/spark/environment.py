@@ -49,6 +49,7 @@ from holdfast.runtime.options.environment_options import Restoring
 from holdfast.runtime.options.table import GivenOptions, session_settings
 from holdfast.runtime.planning.graph import Graph, Input, Node
 from holdfast.runtime.planning.job_plan import JobPlan, plan_job
+from holdfast.runtime.planning.memory_shares import memory_shares
 from holdfast.runtime.spark.job_builder import JobBuilder
 from holdfast.runtime.spark.launching.cluster import SparkCluster
 from holdfast.runtime.spark.launching.interrupts import (
@@ -317,6 +318,7 @@ class StreamEnvironment:
         sources = {node.uid: _source_plan(node) for node in nodes}
         job = self.storage.job(name)
         check_pickles(plan, self.backend, self.storage)
+        memory_shares(plan, self.network.memory_bytes)  # raises if that is too small
 
         may_drop = restoring.allow_non_restored_state
 
@@ -431,9 +433,9 @@ class StreamEnvironment:
                     session_of_slots(self.spark),
                     job=plan.job_id,
                     driver=network.driver,
-                    network=network.slots,
                     hold=hold,
                 ),
+                network=network.slots,
                 open_storage=opens,
                 protection=network.protection,
                 allow_missing_output=restoring.allow_missing_output,

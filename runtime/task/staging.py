@@ -21,21 +21,21 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
 
 import pyarrow as pa
 
 from holdfast.runtime.columns.types import detached
 from holdfast.runtime.protocol.elements import (
     Barrier,
-    Element,
     EndOfInput,
     Idle,
     Watermark,
     size_bytes,
 )
 from holdfast.runtime.protocol.messages import PushKey, Winner
-from holdfast.runtime.task.channel import Channel, Closed, WaitingRows
+from holdfast.runtime.task.channel import Channel, Closed
+from holdfast.runtime.task.free_memory import give_back
+from holdfast.runtime.task.inlet import Inlet
 from holdfast.runtime.task.spill import Spill, SpillFile
 from holdfast.storage import Fenced, HoldfastError, Invalid, NotFound
 
@@ -65,54 +65,9 @@ class StagedPush:
         return [part for part in self.parts if isinstance(part, SpillFile)]
 
 
-_Waiting: TypeAlias = Element | SpillFile
-
-
-@dataclass
-class _Inlet:
-    """A channel, and what was admitted into it and waits for room, in order."""
-
-    channel: Channel
-    lock: threading.Lock
-    """That of staging."""
-    waiting: deque[_Waiting] = field(default_factory=deque)
-    waiting_bytes: int = 0
-
-    def fill(self) -> int:
-        """Put into the channel what it has room for; returns how much of it was in memory."""
-        moved_bytes = 0
-        while self.waiting and self.channel.has_room:
-            element = self.waiting[0]
-            if isinstance(element, SpillFile):
-                batch = element.read()
-                self.waiting_bytes -= size_bytes(batch)
-                self.channel.offer(batch)
-                if not element.has_more:
-                    self.waiting.popleft()
-                continue
-            if isinstance(element, pa.RecordBatch):
-                moved_bytes += size_bytes(element)
-                self.waiting_bytes -= size_bytes(element)
-            self.channel.offer(self.waiting.popleft())
-        return moved_bytes
-
-    def overtake(self, barrier: Barrier) -> list[WaitingRows]:
-        """See `Reserve.overtake`."""
-        rows: list[WaitingRows] = []
-        for place, each in enumerate(self.waiting):
-            if each is barrier:
-                del self.waiting[place]
-                break
-            if isinstance(each, SpillFile):
-                rows.append(each.rest())
-            elif isinstance(each, pa.RecordBatch):
-                rows.append(each)
-        return rows
-
-
 @dataclass
 class _Source:
-    inlets: dict[str, _Inlet]
+    inlets: dict[str, Inlet]
     staged: dict[PushKey, StagedPush] = field(default_factory=dict)
     staged_bytes: int = 0
     admitted: int | None = None
@@ -133,7 +88,8 @@ class Staging:
     before the next batch.
 
     Staged rows beyond `memory_bytes` go to `spill`; without it all stay in memory. `on_failure` is
-    called when that cannot be written: the push fails, and would fail again.
+    called when that cannot be written: the push fails, and would fail again. `give_memory_back` is
+    called by a thread of its own, when rows have left most of a memory that was half full or more.
     """
 
     def __init__(
@@ -143,10 +99,11 @@ class Staging:
         memory_bytes: int = 0,
         spill: Spill | None = None,
         on_failure: Callable[[HoldfastError], None] = lambda _: None,
+        give_memory_back: Callable[[], None] = give_back,
     ) -> None:
         self._lock = threading.Lock()
         self._sources = {
-            uid: _Source({edge: _Inlet(channel, self._lock) for edge, channel in channels.items()})
+            uid: _Source({edge: Inlet(channel, self._lock) for edge, channel in channels.items()})
             for uid, channels in sources.items()
         }
         self._room = threading.Condition(threading.Lock())
@@ -155,6 +112,9 @@ class Staging:
         self._memory_limit_bytes = memory_bytes
         self._memory_bytes = 0
         """Of rows that are staged or wait for room in their channel."""
+        self._most_bytes = 0
+        """Of `_memory_bytes`, since memory was given back."""
+        self._give_memory_back = give_memory_back
         self._spill = spill
         self._on_failure = on_failure
         self._dropped: deque[SpillFile] = deque()
@@ -214,6 +174,7 @@ class Staging:
                 push.parts.append(batch)
                 push.memory_bytes += size
                 self._memory_bytes += size
+                self._most_bytes = max(self._most_bytes, self._memory_bytes)
                 self._count(source, push, size)
                 return
         # Without the lock: the slot's thread must not wait for the disk.
@@ -429,18 +390,24 @@ class Staging:
         self._memory_bytes -= push.memory_bytes
         self._dropped += push.files
 
-    def _let_in(self, source: _Source, push: StagedPush, inlet: _Inlet) -> None:
+    def _let_in(self, source: _Source, push: StagedPush, inlet: Inlet) -> None:
         """Append the rows of a push to what waits for room. They are not staged any more."""
         del source.staged[push.key]
         source.staged_bytes -= push.size_bytes
         inlet.waiting.extend(push.parts)
         inlet.waiting_bytes += push.size_bytes
 
-    def _fill(self, inlets: Iterable[_Inlet]) -> None:
+    def _fill(self, inlets: Iterable[Inlet]) -> None:
         for inlet in inlets:
             self._memory_bytes -= inlet.fill()
+        limit_bytes = self._memory_limit_bytes
+        if self._most_bytes * 2 >= limit_bytes > self._memory_bytes * 8:
+            self._most_bytes = 0
+            threading.Thread(
+                target=self._give_memory_back, name="holdfast-giving-back", daemon=True
+            ).start()
 
-    def _taken(self, inlet: _Inlet) -> None:
+    def _taken(self, inlet: Inlet) -> None:
         """The channel may have room again. Called by the slot's thread for each element."""
         # What is admitted after this look finds the room by itself.
         if inlet.waiting:

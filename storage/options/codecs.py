@@ -18,6 +18,7 @@ from holdfast.storage.options.sizes import size_bytes
 __all__ = [
     "DURATION",
     "NUMBER",
+    "PATHS",
     "SECONDS",
     "SIZE",
     "SWITCH",
@@ -108,9 +109,18 @@ def _size(text: str) -> int:
     return size
 
 
+def _paths(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in re.split("[,:]", text) if each.strip())
+
+
+def _are_same_paths(code: Any, value: tuple[str, ...]) -> bool:
+    return tuple(map(str, code)) == value
+
+
 _DURATION = "a duration such as `10 min`"
 SWITCH = one_of({"true": True, "false": False})
 TEXT = Codec("text", _text)
+PATHS = Codec("absolute paths, with commas between them", _paths, _are_same_paths)
 WHOLE_NUMBER = Codec("a whole number", _whole_number)
 NUMBER = Codec("a number such as `1.5`", _number)
 SIZE = Codec("a size such as `64 mb`", _size)

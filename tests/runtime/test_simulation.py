@@ -19,8 +19,8 @@ from holdfast.runtime.protocol.elements import Barrier
 from holdfast.runtime.task.chain import Chain
 from holdfast.runtime.task.channel import Channel
 from holdfast.runtime.task.gate import Gate
+from holdfast.runtime.task.inlet import Inlet
 from holdfast.runtime.task.slot import Slot
-from holdfast.runtime.task.staging import _Inlet
 from holdfast.storage import JobManagerCheckpointStorage, JobOwner
 from support.simulations.answers import ExactlyOnce
 from support.simulations.overtaking import OvertakingSimulation
@@ -318,13 +318,13 @@ def rows_overtaken_and_taken_out() -> AbstractContextManager[Any]:
 
 def barriers_that_overtake_only_in_the_channel() -> AbstractContextManager[Any]:
     """Rows that wait for room in it are behind the position, and in no checkpoint."""
-    overtake = _Inlet.overtake
+    overtake = Inlet.overtake
 
-    def forgetful(inlet: _Inlet, barrier: Barrier) -> Any:
+    def forgetful(inlet: Inlet, barrier: Barrier) -> Any:
         overtake(inlet, barrier)
         return []
 
-    return patch.object(_Inlet, "overtake", forgetful)
+    return patch.object(Inlet, "overtake", forgetful)
 
 
 @pytest.mark.slow

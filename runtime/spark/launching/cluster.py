@@ -18,7 +18,6 @@ from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
 from holdfast.runtime.api.addresses import Listening, bare_host
-from holdfast.runtime.api.network_config import NetworkConfig
 from holdfast.runtime.driver.cluster_capacity import TaskSlotCount
 from holdfast.runtime.driver.events import EventQueue, SlotsEnded, TaskSlotsFound
 from holdfast.runtime.driver.failure.lost_slots import shortened
@@ -42,7 +41,6 @@ class _SlotTask:
     """What each task of the job runs: a slot, from the first moment to the last."""
 
     launch: SlotLaunch
-    network: NetworkConfig
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Columns that came by the network lie anywhere in memory. Arrow's engine shall copy those
@@ -55,7 +53,7 @@ class _SlotTask:
             pass
         called_off: str | None = None
         try:
-            host_slot(self.launch, slot, slot_listening(self.network, seen_as))
+            host_slot(self.launch, slot, slot_listening(self.launch.network, seen_as))
         except (Fenced, SlotFailed) as error:
             # No failure of a task: Spark would log its stack, and those of the other slots, which
             # it would kill. The driver knows, and calls them off.
@@ -148,12 +146,10 @@ class SparkCluster:
         *,
         job: str,
         driver: Listening,
-        network: NetworkConfig,
         hold: SlotHold,
     ) -> None:
         self._spark = spark
         self._job = job
-        self._network = network
         self._hold = hold
         self.driver = driver
 
@@ -162,7 +158,7 @@ class SparkCluster:
         name = f"{self._job}, attempt {launch.attempt}"
         tag = f"holdfast-{launch.credentials.label}-{launch.attempt}"
         return SparkDeployment(
-            self._spark, _SlotTask(launch, self._network), events, self._hold, tag=tag, name=name
+            self._spark, _SlotTask(launch), events, self._hold, tag=tag, name=name
         )
 
     def room(self) -> TaskSlotCount | None:

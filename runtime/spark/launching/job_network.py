@@ -100,11 +100,11 @@ def _disk_notes(conf: Mapping[str, str], backend: StateBackend) -> tuple[str, ..
     """What lies on disks in the clear where Spark is told to encrypt its own files there."""
     if not _is_on(conf, _DISK_ENCRYPTION):
         return ()
-    kept = ["live state (state.backend.type)"] if backend.capabilities.keeps_files else []
+    kept = ["rows that memory has no room for (io.tmp.dirs)"]
+    if backend.capabilities.keeps_files:
+        kept.append("live state (state.backend.type)")
     if isinstance(backend, ChangelogStateBackend) and backend.options.local_copies is not None:
         kept.append(f"copies of checkpoints ({backend.options.local_copies})")
-    if not kept:
-        return ()
     note = (
         f"{_DISK_ENCRYPTION} is true, and Holdfast does not encrypt what it keeps on disks of "
         f"executors, {' and '.join(kept)}: have these directories on encrypted disks"

@@ -122,7 +122,13 @@ CODE = CodeArguments(
     restart=FixedDelayRestart(attempts=3),
     allow_pickle=False,
     endpoint=True,
-    network=NetworkConfig(ssl=True, driver_port=45000),
+    network=NetworkConfig(
+        ssl=True,
+        driver_port=45000,
+        memory="256 mb",
+        directories=("/mnt/a", "/mnt/b"),
+        buffer_timeout="7 ms",
+    ),
 )
 CONTRADICTIONS = [
     ("parallelism.default", "5", "parallelism"),
@@ -132,6 +138,9 @@ CONTRADICTIONS = [
     ("endpoint.enabled", "false", "endpoint"),
     ("security.ssl.internal.enabled", "false", "ssl"),
     ("driver.port", "7", "driver_port"),
+    ("taskmanager.memory.network.max", "1 gb", "memory"),
+    ("io.tmp.dirs", "/mnt/a", "directories"),
+    ("execution.buffer-timeout.interval", "1 s", "buffer_timeout"),
     (f"{CHECKPOINTS}dir", "/tmp/x", "storage"),
     (f"{CHECKPOINTS}interval", "3 s", "interval"),
     (f"{CHECKPOINTS}num-retained", "4", "retained"),

@@ -20,6 +20,7 @@ from holdfast.runtime import (
     JobFailed,
     JobStatus,
     KeyedProcessFunction,
+    NetworkConfig,
     NoRestart,
     StreamEnvironment,
 )
@@ -107,6 +108,12 @@ def no_final_checkpoint(env: StreamEnvironment) -> None:
     env.execute_async("job")
 
 
+def too_little_memory(env: StreamEnvironment) -> None:
+    env.network = NetworkConfig(memory="1 kb")
+    numbers(env).key_by("n").process(Echo(), "n long, part float", uid="echo")
+    env.execute_async("job")
+
+
 def no_such_column_of_time(env: StreamEnvironment) -> None:
     numbers(env).with_watermark("part", "1s")
 
@@ -166,6 +173,11 @@ REFUSALS: dict[Callable[[StreamEnvironment], None], str] = {
         "that]: expected a final checkpoint: sinks commit when one is complete, found "
         "final_checkpoint=False. Leave final_checkpoint out (on a command line, "
         "execution.checkpointing.checkpoints-after-tasks-finish)"
+    ),
+    too_little_memory: (
+        "the memory for rows on their way through a slot is too small for the job "
+        "[taskmanager.memory.network.max]: expected 1m or more, for 1 channels and queues in each "
+        "of 2 slots, found 1024 bytes. Give it more, or the job fewer slots"
     ),
     no_such_column_of_time: (
         "column 'part' cannot be event time [operator 'numbers']: expected int64 "

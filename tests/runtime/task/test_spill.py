@@ -6,6 +6,7 @@ import gc
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,6 +107,32 @@ def test_memory_is_used_again_when_rows_have_left_it(
     assert not scene.files(), "there is memory again"
     scene.admit(2, 1)
     assert scene.channel.take() == a_mebibyte(7)
+
+
+def test_memory_of_a_long_batch_is_given_back_and_that_of_short_ones_is_not(
+    tmp_path: Path,
+) -> None:
+    given_back = threading.Semaphore(0)
+    channel = Channel(MIB, Bell())
+    staging = Staging(
+        {"s": {"e": channel}},
+        memory_bytes=16 * MIB,
+        spill=Spill([str(tmp_path)]),
+        give_memory_back=given_back.release,
+    )
+    for batch, size in enumerate((2, 2, 8, 2, 2)):
+        push = staging.open(KEY._replace(batch=batch))
+        for number in range(size):
+            staging.add(push, a_mebibyte(number))
+        staging.complete(push)
+        staging.admit("s", batch + 1, batch=batch, winners=[Winner(0, 1)])
+        while channel.take() is not None:
+            pass
+        if size == 8:
+            assert given_back.acquire(timeout=10)
+        else:
+            assert not given_back.acquire(blocking=False)
+    staging.close()
 
 
 def test_the_budget_is_one_for_all_pushes(scene: Scene) -> None:

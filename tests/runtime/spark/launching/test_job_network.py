@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -80,12 +81,12 @@ def test_spark_s_encryption_settings_apply_to_slots_too(setting: str, master: st
 @pytest.mark.parametrize(
     ("backend", "kept"),
     [
-        (HASHMAP, []),
-        (ChangelogStateBackend(HASHMAP, ChangelogOptions()), []),
-        (load_backend("rocksdb"), ["live state"]),
+        (HASHMAP, ["io.tmp.dirs"]),
+        (ChangelogStateBackend(HASHMAP, ChangelogOptions()), ["io.tmp.dirs"]),
+        (load_backend("rocksdb"), ["io.tmp.dirs", "live state"]),
         (
             ChangelogStateBackend("rocksdb", ChangelogOptions(local_copies="/d/copies")),
-            ["live state", "/d/copies"],
+            ["io.tmp.dirs", "live state", "/d/copies"],
         ),
     ],
 )
@@ -97,8 +98,9 @@ def test_unencrypted_local_files_are_named_where_spark_encrypts_its_own(
     told = job_network(
         NetworkConfig(), "yarn", {"spark.io.encryption.enabled": "true"}, backend
     ).notes
-    assert len(told) == bool(kept)
+    assert len(told) == 1
     assert all(each in told[0] for each in kept)
+    assert ("live state" in told[0]) is ("live state" in kept)
 
 
 def test_the_driver_listens_where_spark_says_unless_it_is_said_otherwise() -> None:
@@ -151,3 +153,28 @@ def test_text_that_is_not_a_switch_or_port_is_refused() -> None:
         NetworkConfig(ssl="yes")
     with pytest.raises(Invalid, match="slot_port is no port"):
         NetworkConfig(slot_port="1-70000")
+
+
+@pytest.mark.parametrize("wrong", ["", "much", "0", 0, -1, 1.5, True, None, 2**60])
+def test_a_memory_that_no_slot_can_have_is_refused(wrong: Any) -> None:
+    with pytest.raises(Invalid, match="memory is no size that a slot can have"):
+        NetworkConfig(memory=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["/tmp", ("tmp",), (7,), None])
+def test_directories_that_are_none_are_refused(wrong: Any) -> None:
+    with pytest.raises(Invalid, match="directories are no absolute paths"):
+        NetworkConfig(directories=wrong)
+
+
+def test_a_timeout_has_a_unit_and_may_be_nothing() -> None:
+    assert NetworkConfig(buffer_timeout="0 ms").buffer_timeout_s == 0
+    assert NetworkConfig(buffer_timeout=timedelta(seconds=1)).buffer_timeout_s == 1
+    wrongs: tuple[Any, ...] = ("-1 ms", 5, "soon")
+    for wrong in wrongs:
+        with pytest.raises(Invalid, match="buffer_timeout is"):
+            NetworkConfig(buffer_timeout=wrong)
+
+
+def test_sizes_are_read_as_text_or_as_numbers() -> None:
+    assert NetworkConfig().memory_bytes == NetworkConfig(memory=512 << 20).memory_bytes
