@@ -73,7 +73,6 @@ from support.states.tried_backends import backend_named, turn
 from support.storages.quick_places import quick_place
 
 _EXECUTORS = (
-    "holdfast.backends.snapshots.workers",
     "holdfast.backends.snapshots.transfers",
     "holdfast.runtime.driver.slot_lines",
     "holdfast.runtime.driver.source_feed",
@@ -404,6 +403,9 @@ def simulated(world: World) -> Iterator[None]:
     with world.entered(), pytest.MonkeyPatch.context() as patch:
         for module in _EXECUTORS:
             patch.setattr(f"{module}.ThreadPoolExecutor", SimulatedExecutor)
+        # Each backend has its own there: which of several goes on is for the world to choose.
+        patch.setattr("holdfast.backends.snapshots.workers.shared_threads", SimulatedExecutor)
+        patch.setattr("holdfast.backends.snapshots.workers.wait", wait_for_all)
         patch.setattr("holdfast.backends.snapshots.transfers.wait", wait_for_all)
         patch.setattr("holdfast.backends.snapshots.neutral.wait", wait_for_others)
         # Few timers are due at once here: so that there is more than one slice of them.
