@@ -12,6 +12,7 @@ from benchmarks import (
     changelog_load,
     conversion,
     engine,
+    latency,
     network,
     savepoints,
     spine,
@@ -30,6 +31,7 @@ __all__ = ["BENCHMARKS", "main"]
 BENCHMARKS: dict[str, Callable[[Scale], Iterator[Result]]] = {
     "spine": spine.run,
     "engine": engine.run,
+    "latency": latency.run,
     "network": network.run,
     "state_primitives": state_primitives.run,
     "state_hashmap": state_hashmap.run,

@@ -18,9 +18,10 @@ MARKS = {
     "changelog_load": pytest.mark.slow,
     "savepoints": pytest.mark.slow,
     "state_data": pytest.mark.slow,
-    # Both start servers or Spark again, for what other tests have by the same modules.
+    # They start servers or Spark again, for what other tests have by the same modules.
     "conversion": pytest.mark.soak,
     "storage_remote": pytest.mark.soak,
+    "latency": pytest.mark.soak,
 }
 MODULES = [pytest.param(name, marks=MARKS.get(name, ())) for name in BENCHMARKS]
 

@@ -28,6 +28,8 @@ __all__ = ["PUSHED_SCHEMA", "Pushed", "Pusher"]
 
 PUSHED_SCHEMA = "split int, attempt long, rows long, latest long, is_void boolean, lost string"
 _REACH_S = 1.0
+# The restore waits for this task: a slot's server is there until its process ends.
+_TRIED_FOR_S = 0.3
 
 
 class Pushed(NamedTuple):
@@ -85,7 +87,7 @@ class Pusher:
         for _, address in sorted(self.slots.items()):
             try:
                 with SlotClient(
-                    address, self.credentials, timeout_s=_REACH_S, retry_for_s=_REACH_S
+                    address, self.credentials, timeout_s=_REACH_S, retry_for_s=_TRIED_FOR_S
                 ) as client:
                     client.call(message)
             except Fenced:

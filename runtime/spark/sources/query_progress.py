@@ -1,4 +1,4 @@
-"""How often a streaming query polls, how far it has read, and when its source counts as idle.
+"""What a streaming query is set to, how far it has read, and when its source counts as idle.
 
 Spark has no public call for the second, and a query that was stopped looks like one that has read
 everything. So an unbounded stream never ends. One that reads what is there now has ended if its
@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["POLLING_MS", "Idleness", "has_looked", "has_seen_all", "slow_polling"]
+__all__ = ["POLLING_MS", "Idleness", "has_looked", "has_seen_all", "query_settings"]
 
 
 def has_looked(query: StreamingQuery) -> bool:
@@ -86,23 +86,35 @@ class Idleness:
 
 POLLING_MS = 100
 """Spark's default of 10 ms makes some eighty polls a second, each of which may list a bucket."""
-_POLLING = "spark.sql.streaming.pollingDelay"
+_FILES = "fs.AbstractFileSystem.file.impl"
+_WITH_CHECKSUMS = "org.apache.hadoop.fs.local.LocalFs"
+_SETTINGS = {
+    "spark.sql.streaming.pollingDelay": f"{POLLING_MS}ms",
+    # Of the log of a query alone. Hadoop starts a process of `chmod` for each file that it makes,
+    # twice a batch, and as often for files of checksums, which nothing needs: what a checkpoint
+    # takes of the log has checksums of its own.
+    _FILES: "org.apache.hadoop.fs.local.RawLocalFs",
+}
 _lock = threading.Lock()
 
 
 @contextmanager
-def slow_polling(spark: SparkSession) -> Iterator[None]:
-    """A query that starts inside this context polls a silent source every `POLLING_MS`.
+def query_settings(spark: SparkSession) -> Iterator[None]:
+    """A query that starts in this context polls every `POLLING_MS`, with no checksums in its log.
 
-    A value that the session sets has precedence. The session's setting is put back afterwards: a
-    query reads it once, when it starts.
+    Values that the session sets have precedence. Its settings are put back afterwards: a query
+    reads them once, when it starts.
     """
+    context: Any = spark.sparkContext
     with _lock:
-        is_said = _POLLING in spark.conf.getAll
-        if not is_said:
-            spark.conf.set(_POLLING, f"{POLLING_MS}ms")
+        said = set(spark.conf.getAll)
+        if context._jsc.hadoopConfiguration().get(_FILES) != _WITH_CHECKSUMS:
+            said.add(_FILES)
+        ours = [key for key in _SETTINGS if key not in said]
+        for key in ours:
+            spark.conf.set(key, _SETTINGS[key])
         try:
             yield
         finally:
-            if not is_said:
-                spark.conf.unset(_POLLING)
+            for key in ours:
+                spark.conf.unset(key)

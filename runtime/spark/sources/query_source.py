@@ -37,7 +37,7 @@ from holdfast.runtime.spark.sources.positions import (
     QueryPosition,
     read_position,
 )
-from holdfast.runtime.spark.sources.push import PUSHED_SCHEMA
+from holdfast.runtime.spark.sources.push import PUSHED_SCHEMA, Pushed
 from holdfast.runtime.spark.sources.query_log import (
     position_files,
     read_files,
@@ -48,7 +48,7 @@ from holdfast.runtime.spark.sources.query_progress import (
     Idleness,
     has_looked,
     has_seen_all,
-    slow_polling,
+    query_settings,
 )
 from holdfast.runtime.spark.sources.source_errors import trouble_in
 from holdfast.runtime.spark.sources.source_parts import (
@@ -143,7 +143,7 @@ class _QuerySource(Source):
             writer = writer.trigger(availableNow=True)
             feed.reads_backlog(is_read=True)
         try:
-            with slow_polling(self._frame.sparkSession):
+            with query_settings(self._frame.sparkSession):
                 self._query = writer.start()
         except Exception as error:  # noqa: BLE001 - whatever it is, the attempt fails by it
             self._report_failure(feed, error)
@@ -258,10 +258,7 @@ class _QuerySource(Source):
         if self._position.batch is None:
             self._note_beginning()
         feed.await_room(BACKLOG_BYTES)
-        push = pusher(self._opening, self._source.watermark, feed.addresses, batch)
-        mark_jobs(frame.sparkSession.sparkContext, query_tag(self._opening.credentials.label))
-        use_long_batches(frame)  # its session is one that Spark has cloned for the query
-        pushed = counted(frame.mapInArrow(push, PUSHED_SCHEMA).collect())
+        pushed = [] if _has_no_splits(frame) else self._pushed(feed, frame, batch)
         rows = sum(each.rows for each in pushed)
         feed.admit(
             batch,
@@ -271,6 +268,12 @@ class _QuerySource(Source):
             admitted=lambda: self._move(QueryPosition(batch=batch)),
         )
         self._idleness.was_read(began_s, clock.monotonic_s(), rows)
+
+    def _pushed(self, feed: Feed, frame: DataFrame, batch: int) -> list[Pushed]:
+        push = pusher(self._opening, self._source.watermark, feed.addresses, batch)
+        mark_jobs(frame.sparkSession.sparkContext, query_tag(self._opening.credentials.label))
+        use_long_batches(frame)  # its session is one that Spark has cloned for the query
+        return counted(frame.mapInArrow(push, PUSHED_SCHEMA).collect())
 
     def _move(self, position: QueryPosition) -> None:
         self._position = position
@@ -315,6 +318,14 @@ class _QuerySource(Source):
             where=f"source {self.uid!r}",
             fix="Cancel the job by its handle; leave its queries out when you stop others",
         )
+
+
+def _has_no_splits(frame: DataFrame) -> bool:
+    """Whether a micro-batch has nothing to read, as Spark has planned it: no job is needed."""
+    plan: Any = frame._jdf.queryExecution().analyzed()
+    # What Spark hands to `foreachBatch`; whatever else it were, is read.
+    is_planned = plan.getClass().getSimpleName() == "LogicalRDD"
+    return bool(is_planned and plan.rdd().getNumPartitions() == 0)
 
 
 def _make_log(uid: str, files: Mapping[str, bytes]) -> WorkingDirectory:

@@ -13,8 +13,10 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from holdfast.runtime.spark.launching.spark_log import QuietLog, mark_jobs
-from holdfast.runtime.spark.sources.query_progress import POLLING_MS, slow_polling
+from holdfast.runtime.spark.sources.query_progress import POLLING_MS, query_settings
+from support.jobs.spark_jobs import await_that
 
+FILES = "fs.AbstractFileSystem.file.impl"
 POLLING = "spark.sql.streaming.pollingDelay"
 
 
@@ -105,7 +107,7 @@ def test_a_silent_source_is_looked_at_ten_times_a_second(
     frame = spark.readStream.format("rate").load()
 
     def delay_of(place: str) -> int:
-        with slow_polling(spark):
+        with query_settings(spark):
             writer = frame.writeStream.format("noop")
             query = writer.option("checkpointLocation", str(tmp_path / place)).start()
         try:
@@ -122,3 +124,29 @@ def test_a_silent_source_is_looked_at_ten_times_a_second(
         assert spark.conf.get(POLLING) == "30ms"
     finally:
         spark.conf.unset(POLLING)
+
+
+def test_a_query_writes_no_files_of_checksums_unless_the_session_has_said_how(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Hadoop starts a process for each file that it makes."""
+    frame = spark.readStream.format("rate").load()
+
+    def has_checksums(place: Path) -> bool:
+        with query_settings(spark):
+            query = (
+                frame.writeStream.format("noop").option("checkpointLocation", str(place)).start()
+            )
+        try:
+            await_that((place / "commits" / "0").exists, "a batch")
+        finally:
+            query.stop()
+        return bool(list(place.rglob("*.crc")))
+
+    assert not has_checksums(tmp_path / "ours")
+    assert FILES not in spark.conf.getAll
+    spark.conf.set(FILES, "org.apache.hadoop.fs.local.LocalFs")
+    try:
+        assert has_checksums(tmp_path / "theirs")
+    finally:
+        spark.conf.unset(FILES)

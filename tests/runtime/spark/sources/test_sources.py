@@ -20,7 +20,8 @@ from holdfast.runtime.driver.run_parts import SourceOpening, SourcePlan
 from holdfast.runtime.driver.source_feed import Feed, Source
 from holdfast.runtime.network import Credentials
 from holdfast.runtime.protocol.elements import EndOfInput, Idle
-from holdfast.runtime.protocol.messages import MarkSource, RoomFor, ToSlot
+from holdfast.runtime.protocol.messages import Admit, MarkSource, RoomFor, ToSlot
+from holdfast.runtime.spark.launching.spark_log import query_tag
 from holdfast.runtime.spark.sources.frame_source import FrameSourcePlan, check_batch
 from holdfast.runtime.spark.sources.query_progress import has_seen_all
 from holdfast.runtime.spark.sources.query_source import QuerySourcePlan, check_streaming
@@ -67,8 +68,27 @@ class FullSlot:
         pass
 
 
+class RoomySlot(FullSlot):
+    """A slot that takes all, and notes how many jobs of the source Spark has run by then."""
+
+    def __init__(self, spark: SparkSession, label: str) -> None:
+        super().__init__()
+        self.jobs: list[int] = []
+        self._spark: Any = spark
+        self._label = label
+
+    def call(self, message: ToSlot) -> bool:
+        if isinstance(message, Admit):
+            tracker = self._spark.sparkContext._jsc.sc().statusTracker()
+            self.jobs.append(len(tracker.getJobIdsForTag(query_tag(self._label))))
+        self.told.append(message)
+        return True
+
+
 class Stage:
     """Opens a source as a run does, and ends the attempt when it is left."""
+
+    max_parallelism = 128
 
     def __init__(self, job: JobStorage) -> None:
         self.job = job
@@ -81,7 +101,7 @@ class Stage:
             SourceOpening(
                 uid="in",
                 edges=(),
-                plan=self,  # type: ignore[arg-type]  # of which only the name is asked
+                plan=self,  # type: ignore[arg-type]  # of which little is asked
                 credentials=Credentials(token="secret", attempt=1),
                 job=self.job,
                 restored=restored,
@@ -464,3 +484,16 @@ def test_the_session_of_the_user_is_left_alone(spark: SparkSession) -> None:
     assert planned is not None
     assert planned.sparkSession.conf.get(BATCH_CONF, None) == str(2**31 - 1)
     assert spark.conf.get(BATCH_CONF, None) == before
+
+
+def test_a_micro_batch_of_nothing_runs_no_job(spark: SparkSession, job: JobStorage) -> None:
+    """The first one of this source; its position moves on as of any other."""
+    stage = Stage(job)
+    stage.slot = slot = RoomySlot(spark, Credentials(token="secret", attempt=1).label)
+    source = stage.open(QuerySourcePlan(SourceFrame(read_rate(spark), is_bounded=False)))
+    with stage.run(source):
+        await_that(lambda: len(slot.jobs) > 1, "two batches")
+        first, second = (each for each in slot.told[:] if isinstance(each, Admit))
+    assert (first.batch, first.winners) == (0, [])
+    assert second.winners
+    assert slot.jobs[1] == slot.jobs[0] + 1
