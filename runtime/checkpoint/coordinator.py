@@ -169,7 +169,7 @@ class CheckpointCoordinator:
         pending = self._find(now_ms, checkpoint_id)
         if pending is None:
             return ()  # too late: no checkpoint refers to its files
-        pending.acknowledge(slot, parts, statistics, in_flight)
+        pending.acknowledge(self._now_ms, slot, parts, statistics, in_flight)
         self._report(pending)
         return self._proceed([])
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from holdfast.runtime.checkpoint.commands import Begin, Store
-from holdfast.runtime.protocol.checkpoints import SlotStatistics
+from holdfast.runtime.protocol.checkpoints import OperatorStatistics, SlotStatistics
 from holdfast.storage import StateSnapshot
 
 __all__ = ["PendingCheckpoint"]
@@ -49,6 +51,7 @@ class PendingCheckpoint:
 
     def acknowledge(
         self,
+        now_ms: int,
         slot: int,
         parts: Mapping[str, Sequence[StateSnapshot]],
         statistics: SlotStatistics,
@@ -59,22 +62,51 @@ class PendingCheckpoint:
             self._missing_slots.discard(slot)
             self._parts[slot] = {uid: tuple(some) for uid, some in parts.items()}
             self._in_flight[slot] = tuple(in_flight)
-            self.slots[slot] = statistics
-            for some in (*parts.values(), in_flight):
-                for part in some:
-                    self._weigh(part)
+            self.slots[slot] = self._completed(statistics, now_ms, parts, in_flight)
+            self.size_bytes += self.slots[slot].size_bytes
+            self.written_bytes += self.slots[slot].written_bytes
 
     def locate(self, uid: str, position: StateSnapshot) -> None:
         if uid in self._missing_sources:
             self._missing_sources.discard(uid)
             self._positions[uid] = position
-            self._weigh(position)
+            size, written = self._weighed([position])
+            self.size_bytes += size
+            self.written_bytes += written
 
-    def _weigh(self, part: StateSnapshot) -> None:
-        self.size_bytes += part.size_bytes
-        is_all_new = self.begun.savepoint is not None
-        self.written_bytes += (
-            part.size_bytes if is_all_new else part.written_bytes(self.checkpoint_id)
+    def _weighed(self, parts: Iterable[StateSnapshot]) -> tuple[int, int]:
+        """What they take in storage, and what of it was written for this checkpoint."""
+        listed = list(parts)
+        size = sum(part.size_bytes for part in listed)
+        if self.begun.savepoint is not None:
+            return size, size
+        return size, sum(part.written_bytes(self.checkpoint_id) for part in listed)
+
+    def _completed(
+        self,
+        statistics: SlotStatistics,
+        now_ms: int,
+        parts: Mapping[str, Sequence[StateSnapshot]],
+        in_flight: Sequence[StateSnapshot],
+    ) -> SlotStatistics:
+        """What a slot has measured, with what is known here."""
+        operators = {}
+        for uid, some in parts.items():
+            size, written = self._weighed(some)
+            known = statistics.operators.get(uid, OperatorStatistics())
+            operators[uid] = replace(known, size_bytes=size, written_bytes=written)
+        size, written = self._weighed(
+            part for some in (*parts.values(), in_flight) for part in some
+        )
+        end_to_end_ms = now_ms - self.begun.triggered_ms
+        return replace(
+            statistics,
+            start_delay_ms=max(end_to_end_ms - statistics.alignment_ms - statistics.async_ms, 0),
+            end_to_end_ms=end_to_end_ms,
+            size_bytes=size,
+            written_bytes=written,
+            persisted_in_flight_bytes=self._weighed(in_flight)[0],
+            operators=statistics.operators | operators,
         )
 
     def missing(self) -> str:

@@ -20,7 +20,7 @@ from holdfast.runtime.api.display import (
     text_table,
 )
 from holdfast.runtime.checkpoint.commands import Abort, AbortReason, Begin, Trigger
-from holdfast.runtime.protocol.checkpoints import SlotStatistics
+from holdfast.runtime.protocol.checkpoints import OperatorStatistics, SlotStatistics
 
 __all__ = [
     "CheckpointCounts",
@@ -66,6 +66,21 @@ class CheckpointStatistics:
     def duration_ms(self) -> int | None:
         """From the trigger to the end; None before the end."""
         return None if self.ended_ms is None else self.ended_ms - self.triggered_ms
+
+    @property
+    def operators(self) -> Mapping[str, OperatorStatistics]:
+        """By uid, over the slots that have answered: the longest times, and sizes in all."""
+        found: dict[str, OperatorStatistics] = {}
+        for slot in self.slots.values():
+            for uid, each in slot.operators.items():
+                known = found.get(uid, OperatorStatistics())
+                found[uid] = OperatorStatistics(
+                    sync_ms=max(known.sync_ms, each.sync_ms),
+                    async_ms=max(known.async_ms, each.async_ms),
+                    size_bytes=known.size_bytes + each.size_bytes,
+                    written_bytes=known.written_bytes + each.written_bytes,
+                )
+        return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,13 @@ __all__ = ["commands"]
 
 _LOOK_EVERY_S = 0.1
 _HAVE_ENDED = ("completed", "aborted")
+_PARTS = {
+    "#start delay": "start_delay_ms",
+    "#alignment": "alignment_ms",
+    "#sync": "sync_ms",
+    "#async": "async_ms",
+}
+"""Columns for what took time in slots."""
 
 commands = typer.Typer(
     help="List the checkpoints of jobs, trigger one, and clean up after them. With a JOB or PATH "
@@ -221,7 +228,8 @@ def _ended_since(report: JobReport, last: int) -> CheckpointReport | None:
 
 
 def _lines(report: JobReport) -> Any:
-    columns = ("#checkpoint", "triggered (UTC)", "trigger", "status", "#took", "#size", "#written")
+    columns = ("#checkpoint", "triggered (UTC)", "trigger", "status", "#took", *_PARTS)
+    columns += ("#size", "#written")
     lines = table(f"job {report.job!r}, {report.status}", *columns, "why")
     for each in report.checkpoints:
         took = (
@@ -233,8 +241,15 @@ def _lines(report: JobReport) -> Any:
             each.trigger,
             each.status,
             took,
+            *(_longest(each, part) for part in _PARTS.values()),
             bytes_for_people(each.size_bytes),
             bytes_for_people(each.written_bytes),
             each.reason.partition("\n")[0],
         )
     return lines
+
+
+def _longest(report: CheckpointReport, part: str) -> str:
+    """The longest of all slots, in seconds; empty if none has answered."""
+    times = [getattr(each, part) for each in report.slots.values()]
+    return f"{max(times) / 1000:.3f} s" if times else ""

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.runtime.checkpoint.statistics import CheckpointCounts
+from holdfast.runtime.protocol.checkpoints import OperatorStatistics, SlotStatistics
 from holdfast.runtime.protocol.error_data import ErrorData
 
 __all__ = [
@@ -135,6 +136,10 @@ class CheckpointReport(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     """Where a completed one is; a checkpoint may have been deleted since, as `retained` says."""
     is_savepoint: bool = False
+    slots: dict[str, SlotStatistics] = {}
+    """By the number of the slot; those that have answered. Without operators."""
+    operators: dict[str, OperatorStatistics] = {}
+    """By uid, over all slots: the longest times, and sizes in all."""
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):

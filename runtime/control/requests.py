@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.runtime.checkpoint.statistics import CheckpointStatistics, CheckpointStatus
 from holdfast.runtime.control.messages import (
@@ -108,8 +110,11 @@ def _job_report(handle: JobHandle, registration: Registration) -> JobReport:
 def _checkpoint(known: CheckpointStatistics, registration: Registration) -> CheckpointReport:
     folder = f"{registration.storage}/{names.checkpoint_folder(known.checkpoint_id)}"
     reason = "" if known.reason is None else known.reason.value
+    # Operators by slot would be too much for one answer of a job with many of both.
+    slots = {slot: replace(each, operators={}) for slot, each in known.slots.items()}
     # All fields that both have go by their names.
-    told = msgspec.to_builtins(known, str_keys=True) | {
+    told = msgspec.to_builtins(dataclasses.replace(known, slots=slots), str_keys=True) | {
+        "operators": msgspec.to_builtins(known.operators),
         "checkpoint": known.checkpoint_id,
         "reason": _bounded(": ".join(filter(None, (reason, known.detail)))),
         "folder": known.savepoint or folder if known.status is CheckpointStatus.COMPLETED else "",

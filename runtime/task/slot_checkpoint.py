@@ -14,7 +14,11 @@ from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from holdfast.backends import Segments
-from holdfast.runtime.protocol.checkpoints import SavepointFormat, SlotStatistics
+from holdfast.runtime.protocol.checkpoints import (
+    OperatorStatistics,
+    SavepointFormat,
+    SlotStatistics,
+)
 from holdfast.runtime.protocol.messages import Acknowledge
 from holdfast.storage import (
     Buffer,
@@ -62,6 +66,28 @@ class _OneFile(Segments):
         """The slot learns of an error by the operator's future."""
 
 
+class _OperatorTimes:
+    """How long one operator's snapshot takes, from when this is made."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since_s = self._begun_s = self._written_s = clock.monotonic_s()
+
+    def has_begun(self) -> None:
+        """The part for which processing waits is done."""
+        self._begun_s = self._written_s = self._clock.monotonic_s()
+
+    def has_written(self, _: Future[StateSnapshot]) -> None:
+        """Called by any thread when a part of the state is written; the last one counts."""
+        self._written_s = self._clock.monotonic_s()
+
+    def statistics(self) -> OperatorStatistics:
+        return OperatorStatistics(
+            sync_ms=round((self._begun_s - self._since_s) * 1000),
+            async_ms=round((self._written_s - self._begun_s) * 1000),
+        )
+
+
 class SlotCheckpoint:
     """One checkpoint in one slot. `finish` runs in the background, the rest in the slot's thread.
 
@@ -99,6 +125,7 @@ class SlotCheckpoint:
         self._in_flight: list[WriteInFlight] = []
         self._began_s = self._aligned_s = clock.monotonic_s()
         self._sync_s = 0.0
+        self._operators: dict[str, _OperatorTimes] = {}
         self._futures: list[tuple[str, Future[StateSnapshot]]] = []
         self._left = 1
         """Snapshots that are not written yet, and one for chains that are not aligned."""
@@ -150,12 +177,16 @@ class SlotCheckpoint:
         """
         began_s = self._aligned_s = self._clock.monotonic_s()
         for uid, snapshot in snapshots:
-            for future in snapshot():
+            times = self._operators[uid] = _OperatorTimes(self._clock)
+            futures = snapshot()
+            times.has_begun()
+            for future in futures:
                 with self._lock:
                     self._left += 1
                 self._futures.append((uid, future))
                 if self.is_given_up:
                     future.cancel()
+                future.add_done_callback(times.has_written)
                 future.add_done_callback(self._one_less)
         if in_flight is not None and not self.is_given_up:
             self._in_flight.append(in_flight)
@@ -188,6 +219,7 @@ class SlotCheckpoint:
             alignment_ms=round((self._aligned_s - self._began_s) * 1000),
             sync_ms=round(self._sync_s * 1000),
             async_ms=round((self._clock.monotonic_s() - self._aligned_s) * 1000),
+            operators={uid: times.statistics() for uid, times in self._operators.items()},
         )
         return Acknowledge(
             checkpoint_id=self.checkpoint_id,

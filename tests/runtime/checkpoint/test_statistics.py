@@ -6,7 +6,7 @@ from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint.commands import Abort, AbortReason, Begin, Trigger
 from holdfast.runtime.checkpoint.coordinator import CheckpointCoordinator
 from holdfast.runtime.checkpoint.statistics import CheckpointHistory, CheckpointStatus
-from holdfast.runtime.protocol.checkpoints import SlotStatistics
+from holdfast.runtime.protocol.checkpoints import OperatorStatistics, SlotStatistics
 from holdfast.storage import FileHandle, Handle, InlineHandle, StateSnapshot, names
 from support.simulations.coordinator_driver import SLOTS, START_MS, Driver, part
 
@@ -42,10 +42,63 @@ def test_the_history_has_the_particulars() -> None:
     assert [each.written_bytes for each in seen] == [0, 120, 240, 243, 243]
     assert [len(each.slots) for each in seen] == [0, 1, 2, 2, 2]
     assert [each.duration_ms for each in seen] == [None] * 4 + [75]
-    assert seen[-1].slots == times
+    for slot, measured in times.items():
+        known = seen[-1].slots[slot]
+        assert (known.alignment_ms, known.sync_ms, known.async_ms) == (slot, 10 + slot, 20 + slot)
+        assert measured.size_bytes == 0, "what the slot has sent does not change"
     assert [each.counts.in_progress for each in overviews] == [1, 1, 1, 1, 0]
     assert overviews[-1].last_completed == seen[-1]
     assert overviews[-1].last_failed is None
+
+
+def test_a_slot_and_its_operators_have_particulars() -> None:
+    driver = Driver(next_id=7)
+    driver.after(1_000)
+    shared: dict[str, Handle] = {
+        "all": FileHandle(names.shared_file(5, "slot", "aa"), 0, 1_000, "00")
+    }
+    written: dict[str, Handle] = {
+        "all": FileHandle(names.exclusive_file(7, "slot", "aa"), 0, 30, "00")
+    }
+    incremental = [StateSnapshot(kind="t", handles=each) for each in (shared, written)]
+    overtaken = StateSnapshot(kind="t", handles={"all": InlineHandle(data=b"12345")})
+    took = OperatorStatistics(sync_ms=4, async_ms=50)
+    for slot, delay_ms in ((0, 100), (1, 40)):
+        driver.now_ms += delay_ms
+        driver.coordinator.acknowledged(
+            driver.now_ms,
+            7,
+            slot=slot,
+            parts={"sum": incremental, "sink": [part(slot, 8)]},
+            statistics=SlotStatistics(
+                alignment_ms=20,
+                sync_ms=6,
+                async_ms=60,
+                operators={"sum": took, "sink": OperatorStatistics(sync_ms=slot)},
+            ),
+            in_flight=[overtaken] * slot,
+        )
+    (known,) = driver.coordinator.history.overview().recent
+    assert known.slots[1] == SlotStatistics(
+        alignment_ms=20,
+        sync_ms=6,
+        async_ms=60,
+        start_delay_ms=60,
+        end_to_end_ms=140,
+        size_bytes=1_043,
+        written_bytes=43,
+        persisted_in_flight_bytes=5,
+        operators={
+            "sum": OperatorStatistics(sync_ms=4, async_ms=50, size_bytes=1_030, written_bytes=30),
+            "sink": OperatorStatistics(sync_ms=1, size_bytes=8, written_bytes=8),
+        },
+    )
+    assert (known.slots[0].start_delay_ms, known.slots[0].persisted_in_flight_bytes) == (20, 0)
+    assert known.operators == {
+        "sink": OperatorStatistics(sync_ms=1, size_bytes=16, written_bytes=16),
+        "sum": OperatorStatistics(sync_ms=4, async_ms=50, size_bytes=2_060, written_bytes=60),
+    }
+    assert (known.size_bytes, known.written_bytes) == (2_081, 81)
 
 
 def test_newly_written_bytes_are_told_apart_from_shared_ones() -> None:

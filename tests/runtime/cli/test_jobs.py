@@ -204,8 +204,11 @@ def test_a_checkpoint_is_taken_and_shown(live: Live, fails: Fails) -> None:
     assert [each["status"] for each in told["checkpoints"]] == ["completed"] * 2 + ["aborted"]
     assert told["counts"] == {"begun": 3, "completed": 2, "failed": 1, "aborted": 0}
     assert told["last_completed"]["folder"] == folder
+    assert told["last_completed"]["slots"]["1"]["start_delay_ms"] == 999
+    assert told["last_completed"]["operators"]["sum"]["sync_ms"] == 21
     shown = call("checkpoints", "list", live.found.registration.run).stdout
     assert re.search(r"│ +3 │ [^│]*│ requested │ aborted +│ 0\.250 s │", shown)
+    assert re.search(r"│ +2 │ .*│ 0\.250 s │ +1\.000 s │ +0\.000 s │ 0\.021 s │", shown)
     assert "expired: too slow" in shown
     assert f"the newest: {folder}" in shown
     assert "3 begun in this run, 2 completed, 1 failed, 0 given up" in shown

@@ -29,6 +29,7 @@ from holdfast.runtime.control.messages import Answer
 from holdfast.runtime.control.registry import FoundRun, find_runs
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.run import JobStatus
+from holdfast.runtime.protocol.checkpoints import OperatorStatistics
 from holdfast.runtime.protocol.error_data import data_of_error
 from holdfast.storage import (
     HoldfastError,
@@ -76,6 +77,12 @@ def test_a_job_is_described(live: Live) -> None:
     assert checkpoint == report.last_completed
     assert checkpoint.folder == f"{live.stage.job.url}/chk-00000000000000000001"
     assert (checkpoint.size_bytes, checkpoint.written_bytes) == (2048, 1024)
+    assert {slot: each.start_delay_ms for slot, each in checkpoint.slots.items()} == {
+        "0": 1_000,
+        "1": 999,
+    }
+    assert not any(each.operators for each in checkpoint.slots.values()), "of one answer's size"
+    assert checkpoint.operators == {"sum": OperatorStatistics(sync_ms=21, size_bytes=2048)}
     assert checkpoint.ended_ms == checkpoint.triggered_ms + 250
     assert report.metrics["attempts"] == 2
 

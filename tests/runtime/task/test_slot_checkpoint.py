@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from holdfast.backends import SnapshotTarget
+from holdfast.runtime.protocol.checkpoints import OperatorStatistics
 from holdfast.runtime.task.slot_checkpoint import SlotCheckpoint
 from holdfast.storage import (
     FileHandle,
@@ -132,6 +133,10 @@ def test_durations_are_measured(make: Callable[..., Stage]) -> None:
     stage.write(second, b"x")
     took = stage.checkpoint.finish().statistics
     assert (took.alignment_ms, took.sync_ms, took.async_ms) == (310, 20, 60)
+    assert took.operators == {
+        "a": OperatorStatistics(sync_ms=10, async_ms=260),
+        "b": OperatorStatistics(sync_ms=10, async_ms=50),
+    }
 
 
 def test_a_snapshot_that_fails_leaves_no_file(make: Callable[..., Stage]) -> None:

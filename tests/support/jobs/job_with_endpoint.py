@@ -17,11 +17,25 @@ from holdfast.runtime.control.registry import FoundRun, find_runs
 from holdfast.runtime.driver.events import CancelWanted, CheckpointWanted, EventQueue
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome
-from holdfast.runtime.protocol.checkpoints import SavepointFormat
+from holdfast.runtime.protocol.checkpoints import (
+    OperatorStatistics,
+    SavepointFormat,
+    SlotStatistics,
+)
 from holdfast.storage import SavepointFolder, SystemClock, SystemEntropy
 from support.jobs.run_of_played_attempts import Stage, fails
 
 HOST = socket.gethostname()
+ANSWERED = {
+    slot: SlotStatistics(
+        sync_ms=20 + slot,
+        start_delay_ms=1_000 - slot,
+        size_bytes=1024,
+        operators={"sum": OperatorStatistics(sync_ms=20 + slot, size_bytes=1024)},
+    )
+    for slot in (0, 1)
+}
+"""What the slots have measured of each checkpoint."""
 _PATIENCE_S = 20.0
 
 
@@ -40,7 +54,7 @@ def runs_until_cancelled(stage: Stage, events: EventQueue) -> Outcome:
             Begin(checkpoint_id=number, triggered_ms=now_ms, trigger=Trigger.REQUESTED, base=None)
         )
         if number % 3:
-            history.answered(number, size_bytes=2048, written_bytes=1024, slots={})
+            history.answered(number, size_bytes=2048, written_bytes=1024, slots=ANSWERED)
             history.storing(number)
             stage.complete(number)
             history.completed(number, now_ms + 250)
