@@ -7,6 +7,7 @@ own, which hides ours or is imported instead.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 
@@ -15,6 +16,7 @@ __all__ = ["DISTRIBUTION", "check_alone", "holdfast_version", "install_line"]
 DISTRIBUTION = "holdfast-spark"
 
 
+@cache  # each attempt and each of its slots asks, and the answer is in a file
 def holdfast_version() -> str:
     """The version that is installed."""
     return version(DISTRIBUTION)

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from typing import Any
-from unittest.mock import patch
 
 import pytest
 
-from holdfast.runtime.task.fair_turns import Turns
-from holdfast.runtime.task.loop import ChainBell
 from support.simulations.saturation import SaturatedSimulation
-from support.simulations.world import Broken
 from support.states.tried_backends import TRIED
 
 
@@ -43,30 +37,3 @@ def test_saturated_jobs_make_progress_whatever_fails() -> None:
 def test_saturated_jobs_make_progress_in_hundreds_of_runs(first: int) -> None:
     for seed in range(first, first + 100):
         SaturatedSimulation(seed).run()
-
-
-def furthest_downstream_first() -> AbstractContextManager[Any]:
-    def furthest(turns: Turns) -> int | None:
-        for party in reversed(range(len(turns._is_waiting))):
-            if turns._is_waiting[party]:
-                turns._is_waiting[party] = False
-                return party
-        return None
-
-    return patch.object(Turns, "next", furthest)
-
-
-def turns_of_one_element_each() -> AbstractContextManager[Any]:
-    charge = Turns.charge
-    return patch.object(Turns, "charge", lambda turns, party, _cost: charge(turns, party, 1))
-
-
-@pytest.mark.parametrize("unfair", [furthest_downstream_first, turns_of_one_element_each])
-def test_a_loop_that_is_not_fair_is_found(unfair: Any) -> None:
-    with unfair(), pytest.raises(Broken, match="starves in front of light/0"):
-        SaturatedSimulation(3, faults=0, backend=TRIED[0]).run()
-
-
-def test_a_chain_that_is_not_woken_is_found() -> None:
-    with patch.object(ChainBell, "ring", lambda _: None), pytest.raises(Broken, match="no turn"):
-        SaturatedSimulation(0, faults=0, backend=TRIED[0]).run()

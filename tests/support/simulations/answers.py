@@ -45,8 +45,8 @@ class AtLeastOnce:
     """Each row counts once at least, and more often only in what a restore repeats.
 
     A window may fire once more for rows that come again. So sums over all results of a window are
-    compared, but for those that were committed before the restored checkpoint began: no row of them
-    comes again.
+    compared, but for those that were committed before the first restored checkpoint began: no row
+    of them comes again. What one restore repeats may come after the next one only.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class AtLeastOnce:
         uid, attempt, _, _ = part.split("/")
         # Rows behind the barriers of one checkpoint may be in an older one that is under way too.
         if self._is_one_at_once and self._restored[attempt]:
-            settled = self._settled(uid, self._restored[attempt])
+            settled = self._settled(uid, min(filter(None, self._restored.values())))
             if any(_key(row) in settled for row in more):
                 return False
         most = len(self._restored) ** _STAGES

@@ -1,22 +1,22 @@
 """Two pipelines in one job, simulated, whose sources always have more.
 
-One works long for its rows, the other does not. No barrier may wait longer in a slot than the share
-of its own chain lets it.
+One works long for its rows, and its sink is slow to write and to commit; the other is not. No
+barrier may wait longer in a slot than the share of its own chain lets it.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from holdfast.runtime.api.functions import KeyedContext, OnTimerContext
 from holdfast.runtime.planning.job_plan import JobPlan, plan_job
-from holdfast.runtime.protocol.elements import Barrier
-from holdfast.runtime.task.chain import Chain
+from holdfast.runtime.protocol.elements import Barrier, Element
+from holdfast.runtime.sinks import SinkWriter, WriterContext
 from support.simulations.cluster import SimulatedSlot
 from support.simulations.jobs import (
     MAX_PARALLELISM,
@@ -39,6 +39,8 @@ from support.simulations.world import Broken, World
 __all__ = ["SaturatedSimulation"]
 
 _ROW_MS = 1
+_WRITE_MS = 1
+_COMMIT_MS = 50
 _SPLIT_ROWS = 30
 
 
@@ -52,6 +54,32 @@ class Toil(Spend):
     def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
         World.current().toil(_ROW_MS)
         return super().on_timer(timestamp, ctx)
+
+
+class SlowSink(ShelfSink):
+    """Takes its time for each row, and for each commit."""
+
+    def open_writer(self, context: WriterContext) -> SinkWriter[str]:
+        return _SlowWriter(super().open_writer(context))
+
+    def commit(self, committables: Sequence[str], context: WriterContext) -> None:
+        World.current().toil(_COMMIT_MS)
+        super().commit(committables, context)
+
+
+class _SlowWriter(SinkWriter[str]):
+    def __init__(self, writer: SinkWriter[str]) -> None:
+        self._writer = writer
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        World.current().toil(_WRITE_MS * batch.num_rows)
+        self._writer.write(batch)
+
+    def prepare(self, checkpoint_id: int) -> Sequence[str]:
+        return self._writer.prepare(checkpoint_id)
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class SaturatedSimulation(Simulation):
@@ -78,10 +106,11 @@ class SaturatedSimulation(Simulation):
 
     def planned(self) -> JobPlan:
         builder = Builder()
-        for uid, name, function in zip(SOURCES, self.keyed, (Spend(), Toil()), strict=True):
+        pipelines = ((Spend(), ShelfSink(self.shelf)), (Toil(), SlowSink(self.shelf)))
+        for uid, name, (function, sink) in zip(SOURCES, self.keyed, pipelines, strict=True):
             source = builder.source(uid, ORDERS, has_event_time=True)
             spent = source.key_by("user").process(function, TOTALS, uid=name)
-            spent.sink_to(ShelfSink(self.shelf), uid=f"{name}-out")
+            spent.sink_to(sink, uid=f"{name}-out")
         return plan_job(
             builder.graph,
             job_id="job",
@@ -122,11 +151,9 @@ class SaturatedSimulation(Simulation):
         """
         chains = slot.slot.chains
         (chain,) = (each for each in chains if edge in each.plan.inputs)
-        own_ms = _cost_ms(chain) * sum(
-            element.num_rows if isinstance(element, pa.RecordBatch) else _TIMERS
-            for element, _ in _before(slot, edge, barrier)
-        )
-        turn_ms = _ROW_MS * max(_SPLIT_ROWS, _TIMERS)
+        is_heavy = chain.plan.chain_id == "heavy"
+        own_ms = is_heavy * sum(_cost_ms(each) for each, _ in _before(slot, edge, barrier))
+        turn_ms = max(_SPLIT_ROWS * _ROW_MS, _TIMERS_MS)
         turns = slot.slot.loop.turns
         least_s = max(turns._least, min(turns._spent))
         ahead_ms = round(1_000 * max(turns._spent[chains.index(chain)] - least_s, 0))
@@ -134,7 +161,7 @@ class SaturatedSimulation(Simulation):
 
 
 _USERS = 12
-_TIMERS = 2 * _USERS
+_TIMERS_MS = 2 * _USERS * (_ROW_MS + _WRITE_MS)
 
 
 def _before(slot: SimulatedSlot, edge: str, barrier: Barrier) -> list[Any]:
@@ -143,8 +170,9 @@ def _before(slot: SimulatedSlot, edge: str, barrier: Barrier) -> list[Any]:
     return elements[:place]
 
 
-def _cost_ms(chain: Chain) -> int:
-    return _ROW_MS if chain.plan.chain_id == "heavy" else 0
+def _cost_ms(element: Element) -> int:
+    """What the heavy chain does for it at most: each mark may be a watermark."""
+    return _ROW_MS * element.num_rows if isinstance(element, pa.RecordBatch) else _TIMERS_MS
 
 
 def _orders(chance: random.Random, count: int, most: int) -> list[Batch]:

@@ -68,7 +68,8 @@ class World:
         self.clock = ManualClock(1_000_000)
         self.process = Process("no process")
         self.actors: list[Actor] = []
-        self.executors: list[SimulatedExecutor] = []
+        self.busy: dict[SimulatedExecutor, None] = {}
+        """Executors with something to do, in an order that is the same each time."""
         self.trace: list[str] = []
         self.steps = 0
         self.toiled_ms = 0
@@ -120,7 +121,7 @@ class World:
         """Nothing of a process happens any more."""
         self.note(f"{process.name} is killed")
         process.is_alive = False
-        self.executors = [each for each in self.executors if each.process is not process]
+        self.busy = {each: None for each in self.busy if each.process is not process}
         for clean_up in list(process.at_death):
             clean_up()
 
@@ -131,17 +132,18 @@ class World:
             raise Broken("the job does not come to an end")
         self.calamity()
         now_ms = self.clock.now_ms()
-        actions = [
-            action
-            for actor in (*self.actors, *self.executors)
-            for action in actor.actions()
-            if action.process.is_alive and action.process.frozen_until_ms <= now_ms
-        ]
-        actions.append(Action("time passes", self.process, self._pass_time, _TIME_WEIGHT))
-        weights = [each.weight * self._pace.get(each.label.split()[0], 1.0) for each in actions]
-        if len(actions) == 1:
+        actions = [each.action for each in self.busy if each.process.frozen_until_ms <= now_ms]
+        for actor in self.actors:
+            for action in actor.actions():
+                process = action.process
+                if process.is_alive and process.frozen_until_ms <= now_ms:
+                    actions.append(action)
+        if not actions:
             self.clock.advance(self.random.choice((20, 100, 500)))
             return
+        actions.append(Action("time passes", self.process, self._pass_time, _TIME_WEIGHT))
+        pace = self._pace
+        weights = [each.weight * pace.get(each.label.partition(" ")[0], 1.0) for each in actions]
         (action,) = self.random.choices(actions, weights)
         self.act(action)
 
@@ -199,22 +201,18 @@ class SimulatedExecutor:
     def __init__(self, workers: int = 1, name: str = "telling") -> None:
         self._world = World.current()
         self.process = self._world.process
-        self._name = name
         self._tasks: deque[Task] = deque()
         self._is_shut_down = False
         self._is_busy = False
-        if self.process.is_alive:
-            self._world.executors.append(self)
-
-    def actions(self) -> Iterable[Action]:
-        if self._tasks:
-            yield Action(f"task of {self._name}", self.process, self._run_first)
+        self.action = Action(f"task of {name}", self.process, self._run_first)
 
     def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
         if self._is_shut_down:
             raise RuntimeError("cannot schedule new futures after shutdown")
         future = _SimulatedFuture(self)
         self._tasks.append((future, lambda: call(*arguments)))
+        if self.process.is_alive:
+            self._world.busy[self] = None
         return future
 
     def map(self, call: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
@@ -228,8 +226,6 @@ class SimulatedExecutor:
                 future.cancel()
         if wait:
             self.drain()
-        if not self._tasks and self in self._world.executors:
-            self._world.executors.remove(self)
 
     def drain(self) -> None:
         """Do all that there is to do, unless the process is dead, or it is just doing something."""
@@ -245,6 +241,8 @@ class SimulatedExecutor:
 
     def _run_first(self) -> None:
         future, call = self._tasks.popleft()
+        if not self._tasks:
+            self._world.busy.pop(self, None)
         if not future.set_running_or_notify_cancel():
             return
         self._is_busy = True
@@ -261,7 +259,7 @@ class SimulatedExecutor:
 def wait_for_others(_futures: Iterable[Any], *_: Any) -> None:
     """Stands for `wait` in a background thread: other threads of the process do all they have."""
     world = World.current()
-    for executor in [each for each in world.executors if each.process is world.process]:
+    for executor in [each for each in world.busy if each.process is world.process]:
         executor.drain()
     if not world.process.is_alive:
         raise Killed
