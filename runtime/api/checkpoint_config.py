@@ -278,8 +278,21 @@ _REFUSED: dict[str, tuple[str, ...]] = {
         "unaligned.interruptible-timers.enabled",
         "unaligned.interruptible-timers.emit-intermediate-watermarks",
     ),
+    "Leave it out: barriers overtake rows of sources, and "
+    "execution.checkpointing.source-alignment-timeout says when; between operators they are always "
+    "aligned": (
+        "unaligned.enabled",
+        "unaligned.forced",
+        "unaligned.recover-output-on-downstream.enabled",
+        "aligned-checkpoint-timeout",
+    ),
+    "Leave it out: checkpoints are also taken while rows in flight are restored": (
+        "during-recovery.enabled",
+    ),
 }
 _REFUSED_OLDER_NAMES = {
+    "unaligned.enabled": ("execution.checkpointing.unaligned",),
+    "aligned-checkpoint-timeout": ("execution.checkpointing.alignment-timeout",),
     "storage": ("state.checkpoint-storage",),
     "create-subdir": ("state.checkpoints.create-subdir",),
     "data-inline-threshold": (

@@ -163,10 +163,11 @@ EXECUTE_OPTIONS = (
     ),
     Option(MISSING_OUTPUT, EXECUTE, "allow_missing_output", SWITCH),
     Option(
-        "execution.checkpointing.recover-without-channel-state.checkpoint-id",
+        "execution.state-recovery.without-channel-state.checkpoint-id",
         EXECUTE,
         "ignore_in_flight_of",
         WHOLE_NUMBER,
+        ("execution.checkpointing.recover-without-channel-state.checkpoint-id",),
     ),
     refused(
         "execution.state-recovery.approximate-local-recovery",

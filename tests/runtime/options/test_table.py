@@ -121,11 +121,12 @@ CHECKPOINTS = "execution.checkpointing."
             "execute.allow_non_restored_state",
             True,
         ),
-        (
-            f"{CHECKPOINTS}recover-without-channel-state.checkpoint-id",
-            "7",
-            "execute.ignore_in_flight_of",
-            7,
+        *(
+            (key, "7", "execute.ignore_in_flight_of", 7)
+            for key in (
+                "execution.state-recovery.without-channel-state.checkpoint-id",
+                f"{CHECKPOINTS}recover-without-channel-state.checkpoint-id",
+            )
         ),
         (
             "execution.state-recovery.ignore-missing-output",
@@ -285,6 +286,7 @@ def test_options_of_a_changelog_are_among_them() -> None:
             "always stored with their metadata .*Write DELETE_ON_CANCELLATION",
         ),
         ({f"{CHECKPOINTS}file-merging.enabled": "true"}, "slot always writes one file"),
+        ({f"{CHECKPOINTS}unaligned": "true"}, "between operators they are always aligned"),
         ({"state.backend.local-recovery": "true"}, "has no meaning here .*Leave it out"),
         (
             {f"{CHECKPOINTS}interval": "9 s", f"{CHECKPOINTS}interval-during-backlog": "5 s"},
@@ -400,6 +402,11 @@ OF_FLINK = [
     "file-merging.max-subtasks-per-file",
     "file-merging.pool-blocking",
     "unaligned.max-subtasks-per-channel-state-file",
+    "unaligned.enabled",
+    "unaligned.forced",
+    "aligned-checkpoint-timeout",
+    "unaligned.recover-output-on-downstream.enabled",
+    "during-recovery.enabled",
     "unaligned.interruptible-timers.enabled",
     "unaligned.interruptible-timers.emit-intermediate-watermarks",
 ]
