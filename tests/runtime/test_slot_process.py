@@ -13,11 +13,12 @@ from holdfast.runtime import slot_process
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.errors import NotOpened, OperatorFailed, operator_named
 from holdfast.runtime.api.functions import KeyedProcessFunction, ProcessFunction, RuntimeContext
+from holdfast.runtime.api.network_config import NetworkConfig
 from holdfast.runtime.network import Credentials, DriverServer
 from holdfast.runtime.operators import KeyedProcessSpec
 from holdfast.runtime.planning.job_plan import plan_job
 from holdfast.runtime.protocol.messages import Failed, Heartbeat, ToDriver
-from holdfast.runtime.slot_process import SlotLaunch, host_slot
+from holdfast.runtime.slot_process import SlotFailed, SlotLaunch, host_slot
 from holdfast.storage import Fenced, Invalid, Unavailable, load_storage
 from support.jobs.operator_runs import ORDERS, keyed, opened, running
 from support.simulations.jobs import Builder
@@ -135,6 +136,39 @@ def test_an_operator_that_cannot_be_built_here_is_fatal() -> None:
     assert not reported(NotOpened("op", Unavailable("storage"))).is_fatal
 
 
+def launch_of(builder: Builder, server: DriverServer, **more: Any) -> SlotLaunch:
+    return SlotLaunch(
+        first_checkpoint_id=1,
+        plan=plan_job(builder.graph, job_id="job", parallelism=2, max_parallelism=16),
+        epoch=1,
+        attempt=1,
+        backend=load_backend("hashmap"),
+        job=load_storage("memory").job("job"),
+        credentials=Credentials(token="token", attempt=1),
+        driver_address=server.address,
+        **more,
+    )
+
+
+def test_a_slot_has_the_memory_that_it_was_launched_with() -> None:
+    """The driver has checked it: it is another version that would send too little."""
+    builder = Builder()
+    stream = builder.source("s", ORDERS).process(Opening(), ORDERS, uid="first")
+    stream.key_by("user").process(Parse(), ORDERS, uid="second")
+    server = DriverServer(Listening("127.0.0.1"), "token")
+    told: list[ToDriver] = []
+    server.serve(1, lambda message: not told.append(message))  # type: ignore[func-returns-value]
+    launch = launch_of(builder, server, network=NetworkConfig(memory="1 kb"))
+    try:
+        with pytest.raises(SlotFailed, match="4 channels and queues in each of 2 slots"):
+            host_slot(launch, 0, Listening("127.0.0.1"))
+    finally:
+        server.close()
+    (failed,) = told
+    assert isinstance(failed, Failed)
+    assert "found 1024 bytes" in failed.summary
+
+
 OPENED: list[str] = []
 
 
@@ -163,16 +197,7 @@ def test_a_slot_that_is_refused_before_its_peers_came_opens_no_function(
         return not isinstance(message, Heartbeat)
 
     server.serve(1, answer)
-    launch = SlotLaunch(
-        first_checkpoint_id=1,
-        plan=plan_job(builder.graph, job_id="job", parallelism=2, max_parallelism=16),
-        epoch=1,
-        attempt=1,
-        backend=load_backend("hashmap"),
-        job=load_storage("memory").job("job"),
-        credentials=Credentials(token="token", attempt=1),
-        driver_address=server.address,
-    )
+    launch = launch_of(builder, server)
     try:
         with pytest.raises(Fenced, match="cancelled this attempt"):
             host_slot(launch, 0, Listening("127.0.0.1"))
