@@ -1,16 +1,19 @@
 """Rows in flight in a checkpoint: their form in storage.
 
-A part has the rows that waited before one edge of one slot: for each sender a segment that is a
-stream of Arrow IPC, in the order in which they would have been processed. Marks are not in it.
-Event time begins anew with a restore, and sources say again that they are idle or have ended.
+A part has the rows that waited before one edge of one slot: for each sender segments that are
+streams of Arrow IPC, in the order in which they would have been processed. A part may refer to
+segments that an earlier checkpoint has written, and skip rows of the first one that are processed
+by now. Marks are not in it. Event time begins anew with a restore, and sources say again that they
+are idle or have ended.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
-from typing import Any
+from itertools import chain, count, takewhile
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -19,7 +22,15 @@ from holdfast.backends.snapshots.neutral import Segments
 from holdfast.storage import Buffer, Corrupt, Handle, SegmentStream, StateFolder, StateSnapshot
 from holdfast.storage.jobs.metadata import IN_FLIGHT_KIND
 
-__all__ = ["InFlight", "InFlightPart", "in_flight_parts", "read_in_flight", "write_in_flight"]
+__all__ = [
+    "InFlight",
+    "InFlightPart",
+    "Segment",
+    "StoredRows",
+    "in_flight_parts",
+    "read_in_flight",
+    "write_in_flight",
+]
 
 
 class InFlight(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +43,27 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_parallelism: int
     """Of the job that has written it: who had which key groups."""
     rows: dict[str, int]
-    """The number of rows, by sender; the handles have the same names."""
+    """The number of rows, by sender. Its handles are called `SENDER`, `SENDER/1`, `SENDER/2`, …"""
+    skipped: dict[str, int] = {}
+    """How many rows at the front of a sender's segments are not among them, if any."""
+
+
+class Segment(NamedTuple):
+    """A stored segment, and how many rows it has."""
+
+    handle: Handle
+    rows: int
+
+
+class StoredRows(NamedTuple):
+    """Rows of a sender that are stored: those of segments, without some at their front."""
+
+    segments: tuple[Segment, ...]
+    skipped: int
+
+
+_NONE_STORED = StoredRows((), 0)
+_NOTHING_STORED: Mapping[str, StoredRows] = MappingProxyType({})
 
 
 class InFlightPart(msgspec.Struct, frozen=True):
@@ -50,6 +81,11 @@ class InFlightPart(msgspec.Struct, frozen=True):
     def slot(self) -> int:
         """The slot before which the rows waited."""
         return self.part.slot or 0
+
+    def segments(self, sender: str) -> list[Handle]:
+        """The segments of a sender, in order."""
+        names = takewhile(self.part.handles.__contains__, _names(sender))
+        return [self.part.handles[name] for name in names]
 
     @property
     def rows(self) -> int:
@@ -76,10 +112,12 @@ def write_in_flight(
     target: Segments,
     slot: int,
     key_groups: tuple[int, int] | None,
+    stored: Mapping[str, StoredRows] = _NOTHING_STORED,
 ) -> StateSnapshot | None:
     """Write the rows of one edge, by sender; None if there are none. `about` lacks their numbers.
 
-    A batch is asked for when the one before it is written: they may be longer than memory.
+    They follow rows that are `stored` already. A batch is asked for when the one before it is
+    written: they may be longer than memory.
 
     Raises:
         TooLarge: the storage keeps state in memory only, and this is past its limit.
@@ -87,30 +125,50 @@ def write_in_flight(
     """
     handles: dict[str, Handle] = {}
     rows: dict[str, int] = {}
+    skipped: dict[str, int] = {}
     for sender, listed in batches.items():
-        waiting = iter(listed)
-        first = next(waiting, None)
-        if first is None:
-            continue
-        rows[sender] = 0
-        with (
-            target.stream() as segment,
-            pa.PythonFile(_SegmentFile(segment), mode="w") as file,
-            pa.ipc.new_stream(file, first.schema) as stream,
-        ):
-            for batch in chain((first,), waiting):
-                stream.write_batch(batch)
-                rows[sender] += batch.num_rows
-        handles[sender] = segment.handle
+        before = stored.get(sender, _NONE_STORED)
+        segments = [*before.segments]
+        if (segment := _write_segment(listed, target)) is not None:
+            segments.append(segment)
+        if segments:
+            handles |= zip(_names(sender), (each.handle for each in segments), strict=False)
+            rows[sender] = sum(each.rows for each in segments) - before.skipped
+            if before.skipped:
+                skipped[sender] = before.skipped
     if not handles:
         return None
+    told = msgspec.structs.replace(about, rows=rows, skipped=skipped)
     return StateSnapshot(
         kind=IN_FLIGHT_KIND,
         handles=handles,
-        attributes=msgspec.to_builtins(msgspec.structs.replace(about, rows=rows)),
+        attributes=msgspec.to_builtins(told),
         slot=slot,
         key_groups=key_groups,
     )
+
+
+def _write_segment(batches: Iterable[pa.RecordBatch], target: Segments) -> Segment | None:
+    waiting = iter(batches)
+    first = next(waiting, None)
+    if first is None:
+        return None
+    rows = 0
+    with (
+        target.stream() as segment,
+        pa.PythonFile(_SegmentFile(segment), mode="w") as file,
+        pa.ipc.new_stream(file, first.schema) as stream,
+    ):
+        for batch in chain((first,), waiting):
+            stream.write_batch(batch)
+            rows += batch.num_rows
+    return Segment(segment.handle, rows)
+
+
+def _names(sender: str) -> Iterator[str]:
+    """The names of a sender's segments, in order."""
+    yield sender
+    yield from (f"{sender}/{number}" for number in count(1))
 
 
 def read_in_flight(
@@ -122,14 +180,18 @@ def read_in_flight(
         Corrupt: they are damaged, or not as many as there were; names the file.
         Unavailable: the storage did not answer.
     """
-    handle, expected = each.part.handles[sender], each.about.rows[sender]
+    expected, to_skip = each.about.rows[sender], each.about.skipped.get(sender, 0)
     found = 0
     try:
-        pieces = io.BufferedReader(_PiecesFile(folder.stream(handle)))
-        with pa.ipc.open_stream(pa.PythonFile(pieces, mode="r")) as stream:
-            for batch in stream:
-                found += batch.num_rows
-                yield batch
+        for handle in each.segments(sender):
+            pieces = io.BufferedReader(_PiecesFile(folder.stream(handle)))
+            with pa.ipc.open_stream(pa.PythonFile(pieces, mode="r")) as stream:
+                for batch in stream:
+                    left = batch.slice(to_skip)
+                    to_skip -= batch.num_rows - left.num_rows
+                    found += left.num_rows
+                    if left.num_rows or not batch.num_rows:
+                        yield left
     except pa.ArrowInvalid as error:
         raise _damaged(each, folder, "a stream of Arrow IPC", str(error)) from error
     if found != expected:
@@ -146,7 +208,7 @@ def _described(part: StateSnapshot) -> InFlightPart:
             expected="edge, columns, parallelism, max_parallelism, rows",
             found=str(error),
         ) from error
-    if about.rows.keys() != part.handles.keys():
+    if about.rows.keys() != {name.partition("/")[0] for name in part.handles}:
         raise Corrupt(
             "rows in flight lack a segment, or have one too many",
             where=f"edge {about.edge!r} in slot {part.slot}",

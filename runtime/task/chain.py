@@ -111,8 +111,10 @@ class _Overtaken(NamedTuple):
 
     def at_the_cut(self) -> OvertakenRows:
         # At least once, some of them are processed before the cut: they are in the state by then.
-        processed = self.its.channel.rows_taken - self.taken
-        return OvertakenRows(self.its.edge, self.its.sender, self.waiting, processed)
+        first = self.its.channel.rows_taken
+        return OvertakenRows(
+            self.its.edge, self.its.sender, self.waiting, first - self.taken, first
+        )
 
 
 class Chain:

@@ -10,15 +10,19 @@ slot may process them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
-from holdfast.backends import KeyGroupRange, Segments, key_groups_of_slots
+from holdfast.backends import KeyGroupRange, Segments, SnapshotTarget, key_groups_of_slots
 from holdfast.backends.snapshots.in_flight import (
     InFlight,
     InFlightPart,
+    Segment,
+    StoredRows,
     in_flight_parts,
     read_in_flight,
     write_in_flight,
@@ -29,24 +33,26 @@ from holdfast.runtime.planning.job_plan import EdgePlan, JobPlan
 from holdfast.runtime.task.channel import WaitingRows
 from holdfast.storage import StateFolder, StateSnapshot
 
-__all__ = ["OvertakenRows", "are_cut_anew", "read_restored", "write_overtaken"]
+__all__ = ["InFlightWriter", "OvertakenRows", "are_cut_anew", "read_restored"]
 
 
 @dataclass(frozen=True, slots=True)
 class OvertakenRows:
     """Rows of one channel that belong to a checkpoint, and are processed behind its barrier.
 
-    The first `skipped` of them were processed before the checkpoint cut.
+    The first `skipped` of them were processed before the checkpoint cut. `first` is the number of
+    the first of the others among all rows that the channel ever had.
     """
 
     edge: str
     sender: int
     waiting: Sequence[WaitingRows]
     skipped: int = 0
+    first: int = 0
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, in batches that are read when they are asked for."""
-        to_skip = self.skipped
+    def batches(self, but: int = 0) -> Iterator[pa.RecordBatch]:
+        """The rows but the first ones, in batches that are read when they are asked for."""
+        to_skip = self.skipped + but
         for each in self.waiting:
             for batch in (each,) if isinstance(each, pa.RecordBatch) else each.batches():
                 if to_skip < batch.num_rows:
@@ -54,21 +60,95 @@ class OvertakenRows:
                 to_skip = max(to_skip - batch.num_rows, 0)
 
 
-def write_overtaken(
-    plan: JobPlan, slot: int, overtaken: Iterable[OvertakenRows], target: Segments
-) -> list[StateSnapshot]:
-    """Write these rows, a part for each edge.
+_Channel = tuple[str, int]
 
-    Raises:
-        TooLarge: the storage keeps state in memory only, and this is past its limit.
-        Unavailable: the storage failed.
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What a checkpoint refers to of a channel: segments, and the number of their first row."""
+
+    first: int
+    segments: tuple[Segment, ...]
+
+    @property
+    def end(self) -> int:
+        return self.first + sum(each.rows for each in self.segments)
+
+    def since(self, row: int) -> _Stored:
+        """The segments that have this row or later ones; none if it is not in them."""
+        first, segments = self.first, deque(self.segments)
+        while segments and first + segments[0].rows <= row:
+            first += segments.popleft().rows
+        if first > row or not segments:
+            return _Stored(row, ())
+        return _Stored(first, tuple(segments))
+
+
+class InFlightWriter:
+    """Writes the rows in flight of one slot's checkpoints, each row once.
+
+    Rows that the newest completed checkpoint has stored are referred to: what waits long would be
+    written by each checkpoint else. So they are in files that checkpoints share.
     """
-    by_edge: dict[str, dict[str, Iterator[pa.RecordBatch]]] = {}
-    for each in overtaken:
-        by_edge.setdefault(each.edge, {})[str(each.sender)] = each.batches()
-    groups = _groups(plan.parallelism, plan.max_parallelism)[slot]
-    written = (
-        write_in_flight(
+
+    def __init__(self, plan: JobPlan, slot: int) -> None:
+        self._plan = plan
+        self._slot = slot
+        self._groups = _groups(plan.parallelism, plan.max_parallelism)[slot]
+        self._by_checkpoint: dict[int, dict[_Channel, _Stored]] = {}
+
+    def begin(
+        self, checkpoint_id: int, completed: int | None, overtaken: Sequence[OvertakenRows]
+    ) -> Callable[[SnapshotTarget], list[StateSnapshot]] | None:
+        """What writes these rows, later and in another thread; None if there are none.
+
+        `completed` is the newest checkpoint that is known to be complete.
+        """
+        # No other one counts: files of those before it may be deleted, if it does not need them.
+        base = {} if completed is None else self._by_checkpoint.get(completed, {})
+        for number in [*self._by_checkpoint]:
+            if completed is not None and number < completed:
+                self._by_checkpoint.pop(number, None)
+        return partial(self._write, checkpoint_id, base, overtaken) if overtaken else None
+
+    def _write(
+        self,
+        checkpoint_id: int,
+        base: Mapping[_Channel, _Stored],
+        overtaken: Sequence[OvertakenRows],
+        target: SnapshotTarget,
+    ) -> list[StateSnapshot]:
+        """Write rows of one chain, a part for each edge.
+
+        Raises:
+            CancelledError: they are not wanted any more.
+            Unavailable: the storage failed.
+        """
+        by_edge: dict[str, list[OvertakenRows]] = {}
+        for each in overtaken:
+            by_edge.setdefault(each.edge, []).append(each)
+        stored = self._by_checkpoint.setdefault(checkpoint_id, {})
+        with target.shared_segments(checkpoint_id) as segments:
+            written = [
+                self._write_edge(edge, senders, base, stored, segments)
+                for edge, senders in by_edge.items()
+            ]
+        return [part for part in written if part is not None]
+
+    def _write_edge(
+        self,
+        edge: str,
+        senders: Sequence[OvertakenRows],
+        base: Mapping[_Channel, _Stored],
+        stored: dict[_Channel, _Stored],
+        target: Segments,
+    ) -> StateSnapshot | None:
+        plan = self._plan
+        kept = {
+            each.sender: base.get((edge, each.sender), _Stored(0, ())).since(each.first)
+            for each in senders
+        }
+        part = write_in_flight(
             InFlight(
                 edge=edge,
                 columns=listed(plan.edge(edge).schema),
@@ -76,14 +156,34 @@ def write_overtaken(
                 max_parallelism=plan.max_parallelism,
                 rows={},
             ),
-            senders,
+            {
+                str(each.sender): each.batches(kept[each.sender].end - each.first)
+                for each in senders
+            },
             target,
-            slot,
-            (groups.first, groups.last) if plan.edge(edge).key_columns else None,
+            self._slot,
+            (self._groups.first, self._groups.last) if plan.edge(edge).key_columns else None,
+            {
+                str(each.sender): StoredRows(
+                    kept[each.sender].segments, each.first - kept[each.sender].first
+                )
+                for each in senders
+            },
         )
-        for edge, senders in by_edge.items()
-    )
-    return [part for part in written if part is not None]
+        for described in in_flight_parts(() if part is None else (part,)):
+            for each in senders:
+                stored[edge, each.sender] = _now(kept[each.sender], described, each)
+        return part
+
+
+def _now(before: _Stored, part: InFlightPart, each: OvertakenRows) -> _Stored:
+    """What is stored of a channel now that a part of it was written."""
+    sender = str(each.sender)
+    handles = part.segments(sender)
+    if len(handles) == len(before.segments):
+        return before
+    new = each.first + part.about.rows[sender] - before.end
+    return _Stored(before.first, (*before.segments, Segment(handles[-1], new)))
 
 
 def read_restored(

@@ -41,10 +41,10 @@ from holdfast.runtime.task.chain import Chain, chain_inputs
 from holdfast.runtime.task.channel import Bell, Channel, Rings
 from holdfast.runtime.task.committer import SlotCommitters
 from holdfast.runtime.task.in_flight import (
+    InFlightWriter,
     OvertakenRows,
     are_cut_anew,
     read_restored,
-    write_overtaken,
 )
 from holdfast.runtime.task.loop import SlotLoop
 from holdfast.runtime.task.routing import MakeOutlet, Router, router_of
@@ -97,6 +97,7 @@ class Slot:
         self._commands: deque[_Command] = deque()
         self._checkpoints: dict[int, SlotCheckpoint] = {}
         self._given_up: set[int] = set()
+        self._in_flight = InFlightWriter(assignment.plan, number)
         self._savepoints: dict[int, SlotSavepoint] = {}
         self._completed: int | None = None
         """The newest checkpoint that the slot knows to be complete."""
@@ -381,7 +382,7 @@ class Slot:
                     (uid, partial(operator.snapshot, checkpoint_id, checkpoint, form=form))
                     for uid, operator in zip(uids, chain.operators, strict=True)
                 ],
-                partial(write_overtaken, self._assignment.plan, self._number, overtaken),
+                self._in_flight.begin(checkpoint_id, self._completed, overtaken),
             )
         if savepoint is not None and savepoint.ends_job and not checkpoint.is_given_up:
             chain.suspend(checkpoint_id)

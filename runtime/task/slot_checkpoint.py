@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
-from holdfast.backends import Segments
+from holdfast.backends import Segments, SnapshotTarget
 from holdfast.runtime.protocol.checkpoints import (
     OperatorStatistics,
     SavepointFormat,
@@ -34,7 +34,7 @@ from holdfast.storage import (
 
 __all__ = ["SlotCheckpoint", "SlotSavepoint", "WriteInFlight"]
 
-WriteInFlight: TypeAlias = Callable[[Segments], Sequence[StateSnapshot]]
+WriteInFlight: TypeAlias = Callable[[SnapshotTarget], Sequence[StateSnapshot]]
 """Writes rows that barriers have overtaken, and returns a part for each edge that has any."""
 
 
@@ -244,7 +244,7 @@ class SlotCheckpoint:
 
     def _write_in_flight(self) -> list[StateSnapshot]:
         writing, self._in_flight = self._in_flight, []
-        return [part for write in writing for part in write(_OneFile(self.writer))]
+        return [part for write in writing for part in write(self)]
 
     def _check_mine(self, checkpoint_id: int) -> None:
         if checkpoint_id != self.checkpoint_id:

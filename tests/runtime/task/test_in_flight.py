@@ -16,12 +16,19 @@ from hypothesis import strategies as st
 from holdfast.runtime.api.errors import NotOpened
 from holdfast.runtime.planning.job_plan import ChainPlan, EdgeKind, EdgePlan, JobPlan
 from holdfast.runtime.task.in_flight import (
+    InFlightWriter,
     OvertakenRows,
     are_cut_anew,
     read_restored,
-    write_overtaken,
 )
-from holdfast.storage import Corrupt, JobStorage, StateSnapshot, load_storage
+from holdfast.storage import (
+    Corrupt,
+    FileSystemCheckpointStorage,
+    JobStorage,
+    StateSnapshot,
+    load_storage,
+)
+from holdfast.storage.names import writer_of
 
 SCHEMA = pa.schema([("key", pa.int64()), ("sender", pa.int64()), ("number", pa.int64())])
 PLACES = st.tuples(st.integers(1, 5), st.sampled_from([5, 128]))
@@ -60,6 +67,17 @@ def as_rows(found: pa.RecordBatch) -> list[Row]:
     return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
+def written(
+    writer: InFlightWriter,
+    number: int,
+    overtaken: list[OvertakenRows],
+    job: JobStorage,
+    completed: int | None = None,
+) -> list[StateSnapshot]:
+    write = writer.begin(number, completed, overtaken)
+    return [] if write is None else write(job)
+
+
 def fill(
     before: JobPlan, keys: list[int], job: JobStorage
 ) -> tuple[list[StateSnapshot], dict[str, list[Row]]]:
@@ -87,8 +105,7 @@ def fill(
             for (edge, by, its), batches in waiting.items()
             if its == slot
         ]
-        with job.segments(1, f"slot-{slot}") as target:
-            parts += write_overtaken(before, slot, overtaken, target)
+        parts += written(InFlightWriter(before, slot), 1, overtaken, job)
     return parts, sent
 
 
@@ -122,8 +139,10 @@ def test_each_row_comes_back_once_in_order_where_its_key_is(
 
 def test_nothing_is_written_where_nothing_was_overtaken() -> None:
     job = load_storage("memory://nothing").job("job")
-    with job.segments(1, "slot-0") as target:
-        assert write_overtaken(plan(1, 5), 0, [OvertakenRows("a/0", 0, [])], target) == []
+    writer = InFlightWriter(plan(1, 5), 0)
+    assert written(writer, 1, [OvertakenRows("a/0", 0, [])], job) == []
+    assert writer.begin(2, None, []) is None
+    assert [*job.storage.list("job/")] == []
 
 
 def test_rows_of_an_edge_that_is_gone_are_left_out() -> None:
@@ -142,3 +161,45 @@ def test_damage_names_the_operator_before_which_the_rows_waited() -> None:
     with pytest.raises(NotOpened, match="'a'") as caught:
         read_restored([crafted], job, plan(1, 5), 0)
     assert isinstance(caught.value.__cause__, Corrupt)
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans(), st.booleans()), max_size=12
+)
+"""Between two checkpoints: rows that come, and that are processed; whether the checkpoint is
+completed, and whether the slot hears of it before the next one."""
+
+
+@given(STEPS, st.integers(0, 2))
+def test_rows_that_wait_long_are_stored_once(
+    steps: list[tuple[int, int, bool, bool]], skipped: int
+) -> None:
+    """Each checkpoint has what waits, in its own files and those of the one that it builds on."""
+    storage = FileSystemCheckpointStorage("memory://", inline_limit_bytes=0)
+    storage.prepare()
+    job = storage.job("job")
+    edges = plan(1, 5, edges="p")
+    writer = InFlightWriter(edges, 0)
+    came = taken = 0
+    completed: int | None = None
+    files_of: dict[int | None, frozenset[str]] = {None: frozenset()}
+    for number, (more, less, is_complete, is_heard) in enumerate(steps, 1):
+        came += more
+        taken += min(less, came - taken)
+        left = [(0, 0, row) for row in range(taken, came)]
+        # As if the channel had been read on after the barrier has overtaken: at least once.
+        before = min(skipped, taken)
+        rows = [(0, 0, row) for row in range(taken - before, came)]
+        overtaken = OvertakenRows("a/1", 0, [batch(rows[:2]), batch(rows[2:])], before, taken)
+        parts = written(writer, number, [overtaken], job, completed)
+        restored = read_restored(parts, job, edges, 0)
+        found = [row for each in restored.get(("a/1", 0), ()) for row in as_rows(each)]
+        assert found == left
+        files = frozenset(file for part in parts for file in part.files())
+        own = {file for file in files if writer_of(file) == number}
+        assert files - own <= files_of[completed], "what it builds on, and nothing else"
+        if completed is not None and not more:
+            assert not own, "nothing new came, so nothing is written"
+        if is_complete and is_heard:
+            completed = number
+            files_of[number] = files
