@@ -26,6 +26,7 @@ __all__ = [
     "LATEST",
     "check_fit",
     "find_restore_point",
+    "with_restored_groups",
     "without_in_flight",
 ]
 
@@ -141,6 +142,34 @@ def _check_in_flight(point: RestorePoint, plan: JobPlan, *, may_drop: bool) -> N
                 found=each.about.columns,
                 fix=f"{fix}; or {losing}",
             )
+
+
+def with_restored_groups(plan: JobPlan, point: RestorePoint) -> JobPlan:
+    """The plan with as many key groups as the state has that is restored, as in Flink.
+
+    For a job whose max parallelism was not set: what follows from its parallelism today may differ
+    from what followed when the state was written. State that can be regrouped takes any number.
+
+    Raises:
+        Invalid: the state has fewer key groups than the job has slots.
+    """
+    found = {
+        state.max_parallelism
+        for uid, state in point.metadata.operators.items()
+        if uid in plan.operator_uids and not all(map(can_be_regrouped, state.parts))
+    }
+    if len(found) != 1:  # no such state, or `check_fit` names what differs
+        return plan
+    (number,) = found
+    if plan.parallelism > number:
+        raise Invalid(
+            f"the job has more slots than the state of {point} has key groups",
+            expected=f"a parallelism of at most {number}, the max parallelism of that state",
+            found=str(plan.parallelism),
+            fix="Lower the parallelism; or convert it to a canonical savepoint, which can be "
+            "restored with another max_parallelism",
+        )
+    return replace(plan, max_parallelism=number)
 
 
 def _left_by(uid: str, metadata: CheckpointMetadata) -> str:

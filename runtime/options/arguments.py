@@ -68,6 +68,8 @@ class Arguments:
 
     parallelism: int
     max_parallelism: int
+    is_max_parallelism_set: bool
+    """Else it follows from the parallelism, or from the state that is restored."""
     backend: StateBackend
     storage: CheckpointStorage
     checkpointing: CheckpointConfig
@@ -127,6 +129,7 @@ def choose_all(
     return Arguments(
         parallelism=plain.parallelism,
         max_parallelism=max_parallelism,
+        is_max_parallelism_set=plain.max_parallelism is not None,
         backend=with_changelog(backend, options, changelog=code.changelog),
         storage=storage,
         checkpointing=checkpointing,

@@ -46,8 +46,8 @@ class PlainArguments:
     parallelism: int = 2
     """How many slots the job has."""
     max_parallelism: int | None = None
-    """How many key groups state has, the limit of later parallelism. None: a number that leaves
-    room to grow."""
+    """How many key groups state has, the limit of later parallelism. None: as many as restored
+    state has, or else a number that leaves room to grow."""
     backend: str | StateBackend = "hashmap"
     """Where live state is kept."""
     storage: str | CheckpointStorage = "memory"

@@ -26,7 +26,11 @@ from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointPlac
 from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.handle import JobHandle, collected_schemas
 from holdfast.runtime.driver.job_log import speak
-from holdfast.runtime.driver.restoring import check_fit, without_in_flight
+from holdfast.runtime.driver.restoring import (
+    check_fit,
+    with_restored_groups,
+    without_in_flight,
+)
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts, SourcePlan
 from holdfast.runtime.driver.startup.start_notes import (
@@ -101,8 +105,8 @@ class StreamEnvironment:
             this machine, as large as the job.
         parallelism: how many slots there are, by default 2. A session needs so many task slots
             and one more.
-        max_parallelism: how many key groups there are; a job that is restored keeps it. None: a
-            number that leaves room to grow, as Flink chooses it.
+        max_parallelism: how many key groups there are; a job that is restored keeps it. None: as
+            many as restored state has, or else a number that leaves room to grow, as in Flink.
         backend: where live state is kept: a registered name, by default `hashmap`, or a
             `StateBackend`.
         changelog: whether its changes are logged, so that a checkpoint costs what has changed and
@@ -175,6 +179,7 @@ class StreamEnvironment:
         self._options = GivenOptions(self._line.settings, session_settings(spark.conf.getAll), file)
         chosen = choose_all(code, self._options, open_storage=SessionStorages.of(spark))
         self.parallelism, self.max_parallelism = chosen.parallelism, chosen.max_parallelism
+        self._is_max_parallelism_set = chosen.is_max_parallelism_set
         self.backend, self.storage = chosen.backend, chosen.storage
         self.checkpointing, self.restart = chosen.checkpointing, chosen.restart
         self.allow_pickle, self.endpoint = chosen.allow_pickle, chosen.endpoint
@@ -306,7 +311,7 @@ class StreamEnvironment:
 
     def _started(self, name: str, restoring: Restoring) -> JobHandle:
         graph = self._builder.graph
-        plan = plan_job(
+        plan = planned = plan_job(
             graph,
             job_id=name,
             parallelism=self.parallelism,
@@ -323,7 +328,10 @@ class StreamEnvironment:
         may_drop = restoring.allow_non_restored_state
 
         def check(point: RestorePoint) -> None:
+            nonlocal plan
             point = without_in_flight(point, restoring.ignore_in_flight_of)
+            if not self._is_max_parallelism_set:
+                plan = with_restored_groups(planned, point)
             check_fit(point, plan, sources, allow_non_restored_state=may_drop)
 
         network, opens = self._network(), SessionStorages.of(self.spark)

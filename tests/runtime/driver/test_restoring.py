@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdfast.runtime.columns.types import listed
 from holdfast.runtime.driver.restoring import (
     check_fit,
     find_restore_point,
+    with_restored_groups,
     without_in_flight,
 )
 from holdfast.runtime.driver.startup.take_over import Beginning, ignoring_rows_in_flight
@@ -186,6 +188,32 @@ def test_the_max_parallelism_must_stay(allow_non_restored_state: bool) -> None: 
 def test_redistributable_state_may_have_another_max_parallelism(part: StateSnapshot) -> None:
     left = point(spend=1, max_parallelism=64, part=part)
     check_fit(left, plan(), SOURCES, allow_non_restored_state=False)
+
+
+@pytest.mark.parametrize("number", [2, MAX_PARALLELISM, 64])
+def test_a_max_parallelism_that_was_not_set_follows_the_state(number: int) -> None:
+    left = point(spend=1, towns=2, max_parallelism=number)
+    planned = plan()
+    follows = with_restored_groups(planned, left)
+    assert follows == replace(planned, max_parallelism=number)
+    check_fit(left, follows, SOURCES, allow_non_restored_state=False)
+
+
+def test_a_max_parallelism_below_the_parallelism_is_refused() -> None:
+    with pytest.raises(Invalid, match="more slots than the state of checkpoint 5") as caught:
+        with_restored_groups(plan(), point(spend=1, max_parallelism=1))
+    assert (caught.value.found, "at most 1" in caught.value.expected) == ("2", True)
+
+
+def test_only_state_that_cannot_be_regrouped_says_how_many_groups_there_are() -> None:
+    canonical = StateSnapshot(kind=PARQUET_KIND, key_groups=(0, 63))
+    for left in (
+        point(spend=1, max_parallelism=64, part=canonical),
+        point(gone=1, max_parallelism=64),
+        point(max_parallelism=64),
+    ):
+        planned = plan()
+        assert with_restored_groups(planned, left) is planned
 
 
 def test_a_checkpoint_is_named_by_its_folder() -> None:

@@ -69,6 +69,7 @@ def changelog_of(backend: Any) -> tuple[StateBackend, ChangelogOptions]:
 def test_defaults_apply_where_no_source_has_a_value() -> None:
     counts = chosen()
     assert (counts.parallelism, counts.max_parallelism) == (2, 128)
+    assert not counts.is_max_parallelism_set
     assert counts.backend == load_backend("hashmap")
     assert counts.storage.url == load_storage("memory").url
     assert counts.checkpointing == CheckpointConfig()
@@ -104,6 +105,7 @@ def test_options_stand_for_what_the_code_leaves_out(
 ) -> None:
     counts = chosen(line=line, session=session)
     assert (counts.parallelism, counts.max_parallelism) == (5, 1000)
+    assert counts.is_max_parallelism_set
     assert changelog_of(counts.backend) == (load_backend("rocksdb"), ChangelogOptions())
     assert counts.storage.url == "file:///tmp/somewhere"
     assert counts.checkpointing == CheckpointConfig(interval="3 s", retained=4)

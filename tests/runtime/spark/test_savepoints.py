@@ -84,7 +84,7 @@ class Place:
         backend_name: str = "hashmap",
         *,
         parallelism: int = 1,
-        max_parallelism: int = 32,
+        max_parallelism: int | None = 32,
         storage: Any = None,
         restart: Any = None,
         **settings: Any,
@@ -139,16 +139,24 @@ def loaded(path: str, form: str = "canonical") -> SavepointFolder:
 @pytest.mark.parametrize(
     ("form", "before", "after", "parallelism", "max_parallelism"),
     [
-        ("native", "rocksdb", "rocksdb", 1, 32),
+        ("native", "rocksdb", "rocksdb", 1, None),
         ("native", "changelog-rocksdb", "rocksdb", 2, 32),
         ("canonical", "rocksdb", "hashmap", 2, 32),
         ("canonical", "hashmap", "changelog-rocksdb", 2, 24),
     ],
 )
 def test_a_job_that_was_stopped_goes_on_elsewhere_as_if_nothing_had_been(
-    place: Place, form: str, before: str, after: str, parallelism: int, max_parallelism: int
+    place: Place,
+    form: str,
+    before: str,
+    after: str,
+    parallelism: int,
+    max_parallelism: int | None,
 ) -> None:
-    """Moved, under another name, backend and parallelism, at most and now; rows are seen once."""
+    """Moved, under another name, backend and parallelism, at most and now; rows are seen once.
+
+    A max parallelism that is not set follows that of the native savepoint, of which it is not 128.
+    """
     job = place.start(place.env(before))
     await_half(job)
     path = job.stop_with_savepoint(format=form)
