@@ -324,7 +324,6 @@ class StreamEnvironment:
         job = self.storage.job(name)
         check_pickles(plan, self.backend, self.storage)
         memory_shares(plan, self.network.memory_bytes)  # raises if that is too small
-
         may_drop = restoring.allow_non_restored_state
 
         def check(point: RestorePoint) -> None:

@@ -178,6 +178,35 @@ def test_a_process_function_with_operator_state() -> None:
         assert slot.feed([("d", 1)], [0])[1:] == [("a,b,c,d", 1_000, 0)]
 
 
+class Offsets(ProcessFunction):
+    """Adds each row to a union list, which every slot has whole after a restore."""
+
+    def open(self, ctx: RuntimeContext) -> None:
+        self.offsets = ctx.get_union_list_state(ListStateDescriptor("offsets", int))
+
+    def process_element(self, value: Any, ctx: Context) -> Iterator[Any]:
+        self.offsets.add(value.amount)
+        yield value.user, sum(self.offsets.get())
+
+
+def test_a_union_list_is_whole_though_the_input_of_a_slot_has_ended() -> None:
+    """Flink refuses a checkpoint when some of the slots have ended."""
+    spec, job = spec_of(ProcessSpec, Offsets()), load_storage("memory://").job("job")
+    slots = [opened(spec, slot=slot, parallelism=2, job=job) for slot in range(2)]
+    assert [slot.feed([("a", 10**number)]) for number, slot in enumerate(slots)] == [
+        [("a", 1)],
+        [("a", 10)],
+    ]
+    slots[0].operator.finish()
+    snapshots = snapshots_of(slots, 1, job)
+    for slot in slots:
+        slot.operator.close()
+    for number in range(3):
+        restored = opened(spec, slot=number, parallelism=3, job=job, restored=snapshots)
+        assert restored.feed([("b", 100)]) == [("b", 111)]
+        restored.operator.close()
+
+
 class Sometimes(ProcessFunction):
     """Asks for state in one slot only, and when a row is there."""
 
