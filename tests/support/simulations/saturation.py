@@ -41,6 +41,7 @@ __all__ = ["SaturatedSimulation"]
 _ROW_MS = 1
 _WRITE_MS = 1
 _COMMIT_MS = 50
+_ALL_ROWS_MS = 5_000
 _SPLIT_ROWS = 30
 
 
@@ -103,6 +104,10 @@ class SaturatedSimulation(Simulation):
 
     def answer(self, batches: dict[str, list[Batch]]) -> dict[str, Counter[Row]]:
         return {sink: _answer(batches[uid]) for uid, sink in zip(SOURCES, self.sinks, strict=True)}
+
+    def _least_timeout_ms(self) -> int:
+        """And all rows may be in front of the first barrier, which slots process by turns."""
+        return super()._least_timeout_ms() + _ALL_ROWS_MS
 
     def planned(self) -> JobPlan:
         builder = Builder()
