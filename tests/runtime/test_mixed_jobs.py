@@ -51,8 +51,12 @@ def test_checkpoints_go_on_when_a_source_has_ended() -> None:
 @pytest.mark.dealt("mode")
 @pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
 def test_what_has_ended_stays_so_after_a_restore(mode: str) -> None:
-    restores = sum(run(seed, mode=mode).restores_of_half for seed in range(10))
-    assert restores
+    restores = 0
+    for seed in range(60):
+        restores += run(seed, mode=mode, backend=TRIED[0]).restores_of_half
+        if restores > 1:
+            return
+    pytest.fail("no attempt went on from the middle: the runs say nothing")
 
 
 @pytest.mark.soak

@@ -29,7 +29,7 @@ from support.simulations.runs import Simulation
 
 __all__ = ["MixedSimulation"]
 
-_BATCHES = {"web": 2, "shop": 15}
+_BATCHES = {"web": 2, "shop": 25}
 
 
 class MixedSimulation(Simulation):
