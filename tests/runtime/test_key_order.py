@@ -40,8 +40,8 @@ from support.states.tried_backends import TRIED
 
 _NUMBERED = pa.schema([("user", pa.string()), ("number", pa.int64())])
 _USERS = 6
-SEEDS = 18
-"""Three for each backend."""
+SEEDS = 6
+"""One for each backend."""
 
 
 class Numbered(NamedTuple):

@@ -125,7 +125,7 @@ def test_every_row_is_seen_once_where_barriers_overtake_rows(first: int) -> None
         run(seed, OvertakingSimulation)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_rows_are_in_flight_in_those_runs() -> None:
     simulations = [OvertakingSimulation(seed, backend=TRIED[0]) for seed in range(41_000, 41_030)]
     for each in simulations:

@@ -29,13 +29,13 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
     "slow": {
         "tests": 8,
         "tests/backends": 60,
-        "tests/changelog": 20,
-        "tests/runtime": 30,
+        "tests/changelog": 18,
+        "tests/runtime": 38,
         "tests/savepoints": 34,
         "tests/storage": 70,
     },
     "spark": {
-        "tests": 44,
+        "tests": 36,
         "tests/runtime": 256,
     },
 }

@@ -37,6 +37,7 @@ def given(place: CheckpointPlace) -> list[str]:
     return [f"-D{name}={value}" for name, value in told.items()]
 
 
+@pytest.mark.dealt("place", take=1)
 def test_a_snapshot_on_a_server_becomes_one_of_another_backend_and_format(
     place: CheckpointPlace, given: list[str], quick_path: Path
 ) -> None:
