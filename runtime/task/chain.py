@@ -159,7 +159,8 @@ class Chain:
         ]
         self._overtaken: dict[int, list[_Overtaken]] = {}
         """Rows that barriers have overtaken, by checkpoint, until that cuts."""
-        self._reads_restored_first = False
+        self._restored_first: list[list[int]] = []
+        """Channels of one edge each, of which some have restored rows left."""
         self._input_of = [each.index for each in inputs]
         self._gate = Gate(len(inputs), alignment)
         self._routers = routers
@@ -239,16 +240,17 @@ class Chain:
             self._unfinished.popleft()
         return has_read or has_left
 
-    def read_restored_first(self) -> None:
-        """Take restored rows before all others, because they were cut anew.
+    def read_restored_first(self, edge: str) -> None:
+        """Take restored rows of an edge before all others of it, as it has several channels.
 
         A key may have rows in one channel then that are older than those in another.
         """
-        self._reads_restored_first = True
+        channels = [place for place, each in enumerate(self._inputs) if each.edge == edge]
+        self._restored_first.append(channels)
 
     def next_overtaking_ms(self) -> int | None:
         """When the first barrier overtakes the rows before it, unless they are processed sooner."""
-        if not self._overtaking or self._suspended_by is not None or self._must_read_restored:
+        if not self._overtaking or self._suspended_by is not None:
             return None
         due = map(self._overtaking_ms, self._overtaking)
         return min((moment for moment in due if moment is not None), default=None)
@@ -278,18 +280,29 @@ class Chain:
         barrier, since_ms = waits
         return None if barrier.is_savepoint else since_ms + limit_ms
 
-    @property
-    def _must_read_restored(self) -> bool:
-        if self._reads_restored_first:
-            self._reads_restored_first = any(each.has_restored for each in self._channels)
-        return self._reads_restored_first
+    def _held_back(self) -> set[int]:
+        """Channels that wait until others of their edge have no restored rows left."""
+        # Their barriers wait behind all rows. A channel in which one may overtake holds back no
+        # other: it may be waiting for the barriers of those.
+        channels = self._channels
+        self._restored_first = [
+            places
+            for places in self._restored_first
+            if any(channels[place].has_restored for place in places)
+        ]
+        return {
+            place
+            for places in self._restored_first
+            for place in places
+            if not channels[place].has_restored
+        }
 
     def _readable(self) -> Iterator[int]:
-        may_read, only_restored = self._gate.may_read, self._must_read_restored
+        may_read, held_back = self._gate.may_read, self._held_back()
         return (
             place
             for place, each in enumerate(self._channels)
-            if len(each) and may_read(place) and (each.has_restored or not only_restored)
+            if len(each) and may_read(place) and place not in held_back
         )
 
     def _is_at_barrier(self, place: int) -> bool:

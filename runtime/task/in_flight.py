@@ -11,7 +11,7 @@ slot may process them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -33,7 +33,7 @@ from holdfast.runtime.planning.job_plan import EdgePlan, JobPlan
 from holdfast.runtime.task.channel import WaitingRows
 from holdfast.storage import StateFolder, StateSnapshot
 
-__all__ = ["InFlightWriter", "OvertakenRows", "are_cut_anew", "read_restored"]
+__all__ = ["InFlightWriter", "OvertakenRows", "read_restored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +218,6 @@ def read_restored(
                     if part is not None and part.num_rows:
                         rows.append(part)
     return restored
-
-
-def are_cut_anew(parts: Iterable[StateSnapshot], plan: JobPlan) -> bool:
-    """Whether rows in flight go to other slots than they were in."""
-    return any(_is_cut_anew(each, plan) for each in in_flight_parts(parts))
 
 
 def _is_cut_anew(each: InFlightPart, plan: JobPlan) -> bool:

@@ -43,7 +43,6 @@ from holdfast.runtime.task.committer import SlotCommitters
 from holdfast.runtime.task.in_flight import (
     InFlightWriter,
     OvertakenRows,
-    are_cut_anew,
     read_restored,
 )
 from holdfast.runtime.task.loop import SlotLoop
@@ -275,9 +274,12 @@ class Slot:
         restored = read_restored(given.in_flight, given.restored_from, given.plan, self._number)
         for (edge, sender), batches in restored.items():
             self._channels[edge][sender].restore(batches)
-        if are_cut_anew(given.in_flight, given.plan):
+        # Only edges of sources ever have rows in flight, and one channel a slot, which keeps order.
+        # But the edge may have another origin since, from which each slot has a channel.
+        for edge in {edge for edge, _ in restored if len(self._channels[edge]) > 1}:
             for chain in self.chains:
-                chain.read_restored_first()
+                if edge in chain.plan.inputs:
+                    chain.read_restored_first(edge)
 
     def _check_not_cancelled(self) -> None:
         """Stop before the next user's function is opened, if the attempt is over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -105,6 +106,23 @@ def test_a_slot_goes_on_with_rows_in_flight(
     assert seen == expected({"web": [[ORDERS]]})
 
 
+def test_barriers_overtake_restored_rows_that_were_cut_anew(make: Callable[..., Stage]) -> None:
+    before = make()
+    before.slot.open()
+    before.orders(*ORDERS)
+    (part,) = overtaken(before).in_flight
+    before.slot.close()
+    of_two = {**part.attributes, "parallelism": 2}
+    again = make(
+        restored_from=before.job,
+        in_flight=[msgspec.structs.replace(part, attributes=of_two)],
+    )
+    again.slot.open()
+    (found,) = in_flight_parts(overtaken(again).in_flight)
+    assert found.about.rows == {"0": len(ORDERS)}
+    again.slot.close()
+
+
 def test_barriers_of_savepoints_wait_for_all_rows(
     make: Callable[..., Stage], tmp_path: Any
 ) -> None:
@@ -182,13 +200,14 @@ def rows(*values: int) -> pa.RecordBatch:
 
 
 class ChainStage:
-    """A chain with a source's channel and one of another slot, and an edge that is soon full."""
+    """A chain with a source's channel and those of other slots, and an edge that is soon full."""
 
-    def __init__(self) -> None:
+    def __init__(self, exchanges: int = 1) -> None:
         bell = Bell()
         self.now_ms = 0
-        self.source, self.exchange = (Channel(10_000, bell) for _ in range(2))
-        for channel in (self.source, self.exchange):
+        self.source, *self.exchanges = (Channel(10_000, bell) for _ in range(1 + exchanges))
+        self.exchange = self.exchanges[0]
+        for channel in (self.source, *self.exchanges):
             channel.time_barriers(lambda: self.now_ms)
         self.out = Channel(1, bell)
         spec = _PlainSpec(uid="a", name="plain", input_schema=SCHEMA, output_schema=SCHEMA)
@@ -199,9 +218,9 @@ class ChainStage:
             ),
             [
                 ChainInput(self.source, 0, "s", 0, overtakes_after_ms=TIMEOUT_MS),
-                ChainInput(self.exchange, 0, "e", 3),
+                *(ChainInput(each, 0, "e", 3 + place) for place, each in enumerate(self.exchanges)),
             ],
-            AlignedExactlyOnce(2),
+            AlignedExactlyOnce(1 + exchanges),
             {"out": Router([ChannelOutlet(self.out, bell)])},
             lambda _barrier: None,
             self._cut,
@@ -279,22 +298,35 @@ def test_a_channel_that_waits_for_others_is_not_overtaken_in_again() -> None:
 
 def test_rows_that_were_cut_anew_are_read_before_all_others() -> None:
     """A key may have older rows among those of another channel now, and order is kept."""
-    stage = ChainStage()
-    offer(stage.source, rows(7), Barrier(1))
-    offer(stage.exchange, rows(8))
-    stage.exchange.restore([rows(1), rows(2)])
-    stage.chain.read_restored_first()
-    stage.look(TIMEOUT_MS)
-    assert stage.cuts == []
-    offer(stage.exchange, Barrier(1))
+    stage = ChainStage(exchanges=2)
+    first, second = stage.exchanges
+    offer(first, rows(7), Barrier(1))
+    offer(second, rows(8))
+    second.restore([rows(1), rows(2)])
+    stage.chain.read_restored_first("e")
     stage.chain.step()
     stage.chain.step()
     assert stage.sent() == [[1], [2]]
-    stage.look(0)
     while stage.chain.step():
         pass
-    assert stage.cuts == [(1, [("s", 0, [7])])]
-    assert stage.sent() == [[8], Barrier(1), [7]]
+    assert sorted(stage.sent()) == [[7], [8]]
+
+
+def test_restored_rows_do_not_keep_barriers_from_overtaking() -> None:
+    """If they took longer than a checkpoint may, none would ever be complete."""
+    stage = ChainStage(exchanges=2)
+    stage.chain.read_restored_first("e")
+    offer(stage.source, rows(7), Barrier(1))
+    stage.source.restore([rows(5), rows(6)])
+    first, second = stage.exchanges
+    offer(first, rows(8), Barrier(1))
+    second.restore([rows(1), rows(2)])
+    offer(second, Barrier(1))
+    stage.look(TIMEOUT_MS)
+    while stage.chain.step():
+        pass
+    assert stage.cuts == [(1, [("s", 0, [5, 6, 7])])]
+    assert stage.sent() == [[1], [2], [8], Barrier(1), [5], [6], [7]]
 
 
 def test_restored_rows_come_before_what_has_come_already() -> None:
