@@ -118,6 +118,8 @@ class _QuerySource(Source):
         self._query: StreamingQuery | None = None
         self._pushing = threading.Lock()
         self._stopping = threading.Event()
+        self._has_begun = threading.Event()
+        """Spark has started the query, or could not."""
         self._time = SourceTime(source.watermark)
         self._idleness = Idleness(None, 0)
         files = with_query_id(self._files_to_begin_with(opening.restored), query_id)
@@ -148,6 +150,8 @@ class _QuerySource(Source):
         except Exception as error:  # noqa: BLE001 - whatever it is, the attempt fails by it
             self._report_failure(feed, error)
             return
+        finally:
+            self._has_begun.set()
         threading.Thread(target=self._watch, name=f"holdfast-{self.uid}", daemon=True).start()
 
     def position(self) -> QueryPosition:
@@ -216,11 +220,24 @@ class _QuerySource(Source):
         return read_files(self._log, names, where=f"source {self.uid!r}")
 
     def _await_first_look(self) -> None:
-        """Wait until the beginning of the query is fixed, but not forever for a silent source."""
+        """Wait until the beginning of the query is fixed, but not forever for a silent source.
+
+        Raises:
+            Unavailable: there is no query, so a restore would begin at what is "latest" then.
+        """
+        # As long as Spark takes to start it: the checkpoint is not complete before, or expires.
+        while not self._has_begun.is_set() and not self._stopping.wait(_WATCH_S):
+            pass
+        if self._query is None:
+            raise Unavailable(
+                "a query has no beginning yet, because Spark has not started it",
+                where=f"source {self.uid!r}",
+                fix="The next checkpoint is taken when it has started",
+            )
         clock = self._opening.clock
         end_s = clock.monotonic_s() + _FIRST_LOOK_S
         while clock.monotonic_s() < end_s and not self._stopping.is_set():
-            if self._query is not None and has_looked(self._query):
+            if has_looked(self._query):
                 return
             self._stopping.wait(_WATCH_S)
 
