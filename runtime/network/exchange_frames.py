@@ -123,7 +123,12 @@ class RowFrames:
         """
         for each in batches:
             check_schema(self._schema, each.schema, where=f"edge {self._edge}")
-        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        batch = batches[0]
+        if len(batches) > 1:  # whether nulls are allowed may differ, and is not joined
+            columns = [each.columns for each in batches]
+            batch = pa.concat_batches(
+                [pa.RecordBatch.from_arrays(each, schema=self._schema) for each in columns]
+            )
         data = _stream_of(batch) if self._has_dictionary else batch.serialize()
         size = sum(map(size_bytes, batches))
         return Frame(_ROWS + _EDGE_AND_SIZE.pack(self._edge, size), _as_data(data))

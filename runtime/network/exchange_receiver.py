@@ -8,6 +8,7 @@ channel is granted anew, by a thread of its own: the slot's must not wait for th
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -142,9 +143,9 @@ class ExchangeReceiver:
                     incoming.channel.offer(element)
                     incoming.received(size_bytes)
                     self._consider(peer, incoming)  # it may be taken by now
-        except HoldfastError as error:
+        except Exception as error:
             if not self._is_closing and not isinstance(error, Closed):
-                self._on_lost(opening.sender, error)
+                self._on_lost(opening.sender, _told(error, where))
             raise
         finally:
             peer.end()
@@ -198,7 +199,10 @@ class ExchangeReceiver:
                 peers = [self._open[sender] for sender in self._due if sender in self._open]
                 self._due.clear()
             for peer in peers:
-                peer.grant()
+                try:
+                    peer.grant()
+                except Exception as error:  # noqa: BLE001 - else its sender waits for ever
+                    self._on_lost(peer.sender, _told(error, "grants of room"))
 
 
 def chunks(reader: Any, where: str, is_closing: Callable[[], bool]) -> Iterator[Any]:
@@ -232,6 +236,13 @@ def broken(where: str, found: str) -> Unavailable:
         found=found,
         fix="Its sender was stopped or killed, or the network is down",
     )
+
+
+def _told(error: Exception, where: str) -> HoldfastError:
+    if isinstance(error, HoldfastError):
+        return error
+    found = "".join(traceback.format_exception(error))
+    return Invalid("elements could not be received", where=where, found=found)
 
 
 def _listed(edges: Iterable[str]) -> str:

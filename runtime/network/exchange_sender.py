@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import starmap
@@ -31,10 +32,11 @@ from holdfast.runtime.network.exchange_frames import (
     mark_frame,
     schema_frame,
 )
+from holdfast.runtime.network.flight_errors import raising_house_errors
 from holdfast.runtime.protocol.elements import Element, size_bytes
 from holdfast.runtime.protocol.messages import Exchange
 from holdfast.runtime.task.channel import Closed, Rings
-from holdfast.storage import HoldfastError, SystemClock, Unavailable
+from holdfast.storage import HoldfastError, Invalid, SystemClock, Unavailable
 
 __all__ = ["ExchangeSender", "OutgoingChannel"]
 
@@ -234,7 +236,8 @@ class ExchangeSender:
             self._is_last = True
             self._changed.notify()
         self._writer.join(timeout_s)
-        return not self._writer.is_alive()
+        is_over = self._is_acknowledged or self._error is not None
+        return is_over and not self._writer.is_alive()
 
     def finish(self, timeout_s: float) -> None:
         """Return when the receiver has all elements in its channels. Nothing may be sent after it.
@@ -274,14 +277,23 @@ class ExchangeSender:
             stream = self._open()
             while (taken := self._next(stream)) is not None:
                 channel, elements, size = taken
-                stream.send_frame(*channel.frame(elements))
+                with raising_house_errors(self._where):
+                    frame = channel.frame(elements)
+                stream.send_frame(*frame)
                 with self._changed:
                     was_full = channel.sent(size) if channel.queue is not None else False
                 if was_full:
                     channel.bell.ring()
             self._finish(stream)
-        except HoldfastError as error:
-            self._fail(error)
+        except Exception as error:  # noqa: BLE001 - else the stream ends in silence
+            self._fail(self._told(error))
+
+    def _told(self, error: Exception) -> HoldfastError:
+        """The error of one of the threads: if that died of it, the stream would end in silence."""
+        if isinstance(error, HoldfastError):
+            return error
+        found = "".join(traceback.format_exception(error))
+        return Invalid("elements could not be sent", where=self._where, found=found)
 
     def _open(self) -> Stream:
         stream = self._connection.open(self._opening, FRAMES, where=self._where)
@@ -350,9 +362,9 @@ class ExchangeSender:
                     for edge, limit_bytes, capacity_bytes in grants:
                         self._channels[edge].granted(limit_bytes, capacity_bytes)
                     self._changed.notify()
-        except HoldfastError as error:
+        except Exception as error:  # noqa: BLE001 - else the stream ends in silence
             with self._changed:
-                self._error = self._error or error
+                self._error = self._error or self._told(error)
                 self._changed.notify()
 
     def _fail(self, error: HoldfastError) -> None:
@@ -364,9 +376,11 @@ class ExchangeSender:
             self._error = error = self._error or error
             is_cancelled = self._is_cancelled
             self._give_up()
-        if self._stream is not None:
-            self._stream.cancel()
-        for channel in self._channels:
-            channel.bell.ring()
-        if not is_cancelled:
-            self._on_error(error)
+        try:
+            if self._stream is not None:
+                self._stream.cancel()
+        finally:
+            for channel in self._channels:
+                channel.bell.ring()
+            if not is_cancelled:
+                self._on_error(error)

@@ -52,6 +52,16 @@ def test_what_was_framed_is_read(reader: FrameReader) -> None:
         assert read(reader, Frame(head)) is None
 
 
+def test_batches_that_differ_in_whether_nulls_are_allowed_are_framed_as_one(
+    reader: FrameReader,
+) -> None:
+    strict = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    batches = [ROWS, pa.RecordBatch.from_arrays(ROWS.columns, schema=strict)]
+    received = read(reader, RowFrames(0, SCHEMA).frame(batches))
+    assert received is not None
+    assert received.element == pa.concat_batches([ROWS, ROWS])
+
+
 def test_rows_that_do_not_fit_are_not_framed() -> None:
     with pytest.raises(Invalid, match="expected a: int64, found b: int64"):
         RowFrames(0, SCHEMA).frame([pa.record_batch({"b": [1]})])

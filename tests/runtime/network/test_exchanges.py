@@ -6,6 +6,7 @@ import string
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -260,6 +261,51 @@ def test_rows_of_another_schema_fail_the_sender(slot: Slot) -> None:
         sender.finish(SECONDS_S)
     sender.send(rows(1))
     assert sender.size_bytes == 0
+    sender.close()
+
+
+def test_an_error_of_any_kind_fails_the_sender(slot: Slot) -> None:
+    """What is no element stands for whatever goes wrong while a frame is made."""
+    errors = Errors()
+    sender = sender_to(slot.server.address, Bell(), errors)
+    sender.send(cast(Barrier, object()))
+    assert "TypeError" in str(errors.wait(SECONDS_S))
+    assert sender.sender.end(SECONDS_S)
+    with pytest.raises(Invalid, match="elements could not be sent"):
+        sender.finish(SECONDS_S)
+    sender.close()
+
+
+def test_a_thread_that_cannot_be_started_fails_the_sender(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def start_few(thread: threading.Thread) -> None:
+        if thread.name.startswith("holdfast-grants"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_few)
+    errors = Errors()
+    sender = sender_to(slot.server.address, Bell(), errors)
+    assert "can't start new thread" in str(errors.wait(SECONDS_S))
+    with pytest.raises(Invalid, match="elements could not be sent"):
+        sender.finish(SECONDS_S)
+    sender.close()
+
+
+def test_an_error_of_any_kind_in_the_receiver_is_a_loss(slot: Slot) -> None:
+    def offer(element: Element) -> None:
+        raise RuntimeError(f"no place for {element}")
+
+    slot.channels["x", 1].offer = offer  # type: ignore[method-assign]
+    errors = Errors()
+    sender = sender_to(slot.server.address, Bell(), errors)
+    sender.send(Barrier(1))
+    assert "no place for" in str(errors.wait(SECONDS_S))
+    assert slot.has_lost.wait(SECONDS_S)
+    assert "no place for" in str(slot.lost[0][1])
     sender.close()
 
 
