@@ -159,6 +159,8 @@ class Chain:
         ]
         self._overtaken: dict[int, list[_Overtaken]] = {}
         """Rows that barriers have overtaken, by checkpoint, until that cuts."""
+        self._given_up: set[int] = set()
+        """Aborted checkpoints; their barriers may still come."""
         self._restored_first: list[list[int]] = []
         """Channels of one edge each, of which some have restored rows left."""
         self._input_of = [each.index for each in inputs]
@@ -278,6 +280,8 @@ class Chain:
         if waits is None or limit_ms is None or not self._gate.may_read(place):
             return None
         barrier, since_ms = waits
+        if barrier.checkpoint_id in self._given_up:
+            return since_ms  # at once: nothing is written, and later checkpoints are behind it
         return None if barrier.is_savepoint else since_ms + limit_ms
 
     def _held_back(self) -> set[int]:
@@ -371,10 +375,12 @@ class Chain:
 
     def completed(self, checkpoint_id: int) -> None:
         """A checkpoint is complete."""
+        self._given_up = {number for number in self._given_up if number > checkpoint_id}
         self._each(lambda operator: operator.completed(checkpoint_id))
 
     def aborted(self, checkpoint_id: int) -> None:
         """A checkpoint will not be completed."""
+        self._given_up.add(checkpoint_id)
         self._each(lambda operator: operator.aborted(checkpoint_id))
 
     def close(self) -> list[OperatorFailed]:
@@ -448,6 +454,7 @@ class Chain:
         for router in self._routers.values():
             router.mark(barrier)
         number = barrier.checkpoint_id
+        self._given_up.discard(number)
         overtaken = [each.at_the_cut() for each in self._overtaken.pop(number, ())]
         self._on_aligned(self, number, overtaken)
 

@@ -47,6 +47,16 @@ def overtaken(stage: Stage) -> Acknowledge:
     return answer
 
 
+def savepoint_of(number: int, place: Any) -> BeginSavepoint:
+    return BeginSavepoint(
+        checkpoint_id=number,
+        directory=f"file://{place}/saved",
+        folder="savepoint-0123ab-0123456789ab",
+        format="native",
+        ends_job=False,
+    )
+
+
 def test_a_barrier_waits_behind_rows_of_a_source_only_so_long(make: Callable[..., Stage]) -> None:
     stage = make()
     stage.slot.open()
@@ -129,19 +139,37 @@ def test_barriers_of_savepoints_wait_for_all_rows(
     stage = make()
     stage.slot.open()
     stage.orders(*ORDERS)
-    order = BeginSavepoint(
-        checkpoint_id=1,
-        directory=f"file://{tmp_path}/saved",
-        folder="savepoint-0123ab-0123456789ab",
-        format="native",
-        ends_job=False,
-    )
-    assert stage.slot.begin_savepoint(order)
+    assert stage.slot.begin_savepoint(savepoint_of(1, tmp_path))
     stage.offer(Barrier(1, is_savepoint=True))
     stage.clock.advance(10 * TIMEOUT_MS)
     stage.work()
     assert stage.slot.rows() > 0
     assert stage.driver.wait(Acknowledge).in_flight == []
+    stage.slot.close()
+
+
+@pytest.mark.parametrize("is_known_before", [False, True])
+def test_barriers_of_an_aborted_savepoint_do_not_wait(
+    make: Callable[..., Stage],
+    tmp_path: Any,
+    is_known_before: bool,  # noqa: FBT001
+) -> None:
+    stage = make()
+    stage.slot.open()
+    stage.orders(*ORDERS)
+    assert stage.slot.begin_savepoint(savepoint_of(1, tmp_path))
+    if is_known_before:
+        stage.slot.command(CheckpointAborted(1))
+        assert stage.slot.step()
+    stage.offer(Barrier(1, is_savepoint=True))
+    if not is_known_before:
+        stage.slot.command(CheckpointAborted(1))
+        assert stage.slot.step()
+    stage.slot.step()
+    assert all(each.first_barrier is None for each in stage.sources)
+    stage.work()
+    assert stage.checkpoint(2).checkpoint_id == 2, "the first answer"
+    assert not [told for told in stage.driver.told if isinstance(told, Decline)]
     stage.slot.close()
 
 
@@ -294,6 +322,22 @@ def test_a_channel_that_waits_for_others_is_not_overtaken_in_again() -> None:
     stage.look(0)
     stage.chain.step()
     assert stage.cuts[1:] == [(2, [("s", 0, [1, 2])])]
+
+
+def test_a_savepoint_that_is_given_up_does_not_hold_up_later_checkpoints() -> None:
+    stage = ChainStage()
+    offer(stage.out, rows(9))
+    saved = Barrier(1, is_savepoint=True)
+    offer(stage.source, rows(0), rows(1), saved, rows(2), Barrier(2))
+    offer(stage.exchange, saved, Barrier(2))
+    stage.look(10 * TIMEOUT_MS)
+    stage.chain.step()
+    assert stage.cuts == []
+    stage.chain.aborted(1)
+    for _ in range(2):
+        stage.look(0)
+        stage.chain.step()
+    assert stage.cuts == [(1, [("s", 0, [1])]), (2, [("s", 0, [1, 2])])]
 
 
 def test_rows_that_were_cut_anew_are_read_before_all_others() -> None:
