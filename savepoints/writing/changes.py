@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.backends.operator_state.snapshots import OperatorTable
+from holdfast.backends.snapshots.in_flight import in_flight_parts
 from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.backends.values.type_descriptions import Schema
 from holdfast.savepoints.finding import KEYED, OPERATOR, StoredSnapshot, kind_of
@@ -236,8 +237,15 @@ class SavepointChanges:
 
         Raises:
             NotFound: there is neither; names the known ones.
+            Invalid: rows in flight would be processed without it, or twice.
         """
         self._check(uid, {**self.operators, **self.sources})
+        if uid in self.sources:
+            # A source without a position reads its rows again. An edge does not say whose rows
+            # wait before it, so those of each operator count.
+            self._check_in_flight(f"source {uid!r} cannot be removed", None)
+        else:
+            self._check_in_flight(f"operator {uid!r} cannot be removed", uid)
         self.operators.pop(uid, None)
         self.sources.pop(uid, None)
 
@@ -246,7 +254,7 @@ class SavepointChanges:
 
         Raises:
             NotFound: the old uid does not exist.
-            Invalid: the new uid is taken.
+            Invalid: the new uid is taken, or rows in flight wait before the operator.
         """
         self._check(old, {**self.operators, **self.sources})
         if not new or new in self.operators or new in self.sources:
@@ -255,11 +263,34 @@ class SavepointChanges:
                 found="another one that has this uid" if new else "an empty uid",
                 fix="Remove or rename that one first",
             )
+        # They are to an operator's uid. Those of a source do not name it, and go with its position.
+        self._check_in_flight(f"operator {old!r} cannot be called {new!r}", old)
         if old in self.operators:
             self.operators[new] = changed = self.operators.pop(old)
             changed.uid = new
         if old in self.sources:
             self.sources[new] = self.sources.pop(old)
+
+    def _check_in_flight(self, refusal: str, uid: str | None) -> None:
+        """Refuse if rows in flight wait before this operator; None: before any operator."""
+        if self.source is None:
+            return
+        rows: dict[str, int] = {}
+        for each in in_flight_parts(self.source.metadata.in_flight):
+            operator = each.about.edge.rpartition("/")[0]
+            if uid in (None, operator):
+                rows[operator] = rows.get(operator, 0) + each.rows
+        if rows:
+            raise Invalid(
+                f"{refusal} while rows are in flight",
+                where=str(self.source.point),
+                expected="a savepoint: barriers overtake no rows for it",
+                found=", ".join(
+                    f"{count} rows in flight to operator {operator!r}"
+                    for operator, count in sorted(rows.items())
+                ),
+                fix="Restore the job from it, take a savepoint, and change that one",
+            )
 
     def _check(self, uid: str, there: Iterable[str]) -> None:
         if uid not in there:

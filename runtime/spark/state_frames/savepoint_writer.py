@@ -307,6 +307,7 @@ class SavepointWriter:
 
         Raises:
             NotFound: there is none; names those that there are.
+            Invalid: rows in flight wait before the operator, or, of a source, before any.
         """
         self._changes.remove(uid)
         return self
@@ -316,7 +317,7 @@ class SavepointWriter:
 
         Raises:
             NotFound: there is none; names those that there are.
-            Invalid: there is one of the new uid.
+            Invalid: there is one of the new uid, or rows in flight wait before the operator.
         """
         self._changes.change_uid(old, new)
         return self

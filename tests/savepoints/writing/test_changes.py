@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from holdfast.backends import (
     key_groups_of_slots,
     load_backend,
 )
+from holdfast.backends.snapshots.in_flight import InFlight
 from holdfast.backends.snapshots.neutral import KeyedAttributes, TableInfo
 from holdfast.runtime import read_state
 from holdfast.runtime.spark.launching.pickling import ByValue
@@ -37,6 +39,7 @@ from holdfast.savepoints.writing.keyed_rows import SHUFFLED, SORTED_BY, RowColum
 from holdfast.savepoints.writing.unkeyed_rows import UnkeyedRows
 from holdfast.storage import (
     CheckpointMetadata,
+    InlineHandle,
     Invalid,
     NotFound,
     OperatorState,
@@ -44,6 +47,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
+from holdfast.storage.jobs.metadata import IN_FLIGHT_KIND
 
 KEYS = [f"key {number}" for number in range(50)]
 TOTAL = ValueStateDescriptor("total", int)
@@ -251,6 +255,69 @@ def test_operators_and_sources_are_removed_and_renamed(stored: str) -> None:
     found.remove("orders")
     found.remove("spend-2")
     assert (found.operators, found.sources) == ({}, {})
+
+
+@pytest.fixture
+def with_in_flight(tmp_path: Path) -> SavepointChanges:
+    """Two operators and a source: rows wait before both inputs of one operator."""
+    rows = {
+        f"in-flight/{number}": StateSnapshot(
+            kind=IN_FLIGHT_KIND,
+            handles={"0": InlineHandle(b"")},
+            attributes=msgspec.to_builtins(
+                InFlight(
+                    edge=f"spend/{number}",
+                    columns="user: int64",
+                    parallelism=2,
+                    max_parallelism=64,
+                    rows={"0": 7 + number},
+                )
+            ),
+            slot=number,
+        )
+        for number in range(2)
+    }
+    folder = SavepointFolder.begin(load_storage(str(tmp_path)), "orders")
+    operators = {}
+    for uid in ("spend", "towns"):
+        with OperatorStateBackend.open(uid=uid, slot=0, parallelism=1) as state:
+            state.get_list_state(ListStateDescriptor("seen", int)).update([1])
+            part = state.snapshot(3, folder, form=SnapshotForm.OWN).result(60)
+        operators[uid] = OperatorState(parallelism=1, max_parallelism=64, parts=(part,))
+    position = StateSnapshot(kind="source", handles={"a": InlineHandle(b"1")})
+    folder.commit(metadata(operators, sources={"in": position}, parts=rows))
+    return changes(folder.url)
+
+
+def test_an_operator_before_which_rows_wait_stays_what_it_is(
+    with_in_flight: SavepointChanges,
+) -> None:
+    """Under another uid they would be refused or lost."""
+    found = with_in_flight
+    for change, said in (
+        (partial(found.remove, "spend"), "operator 'spend' cannot be removed"),
+        (partial(found.change_uid, "spend", "x"), "operator 'spend' cannot be called 'x'"),
+    ):
+        with pytest.raises(Invalid, match=f"{said} while rows are in flight") as caught:
+            change()
+        assert caught.value.found == "15 rows in flight to operator 'spend'"
+        assert "take a savepoint" in caught.value.fix
+        assert {*found.operators} == {"spend", "towns"}
+    found.change_uid("towns", "cities")
+    found.remove("cities")
+    assert {*found.operators} == {"spend"}
+
+
+def test_a_source_keeps_its_position_while_its_rows_may_wait(
+    with_in_flight: SavepointChanges,
+) -> None:
+    """Without one it would read them again, and they would count twice."""
+    found = with_in_flight
+    with pytest.raises(Invalid, match="source 'in' cannot be removed while rows") as caught:
+        found.remove("in")
+    assert caught.value.found == "15 rows in flight to operator 'spend'"
+    found.change_uid("in", "orders")
+    assert {*found.sources} == {"orders"}
 
 
 def written(uid: str, folder: SavepointFolder) -> OperatorTarget:
