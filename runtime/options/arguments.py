@@ -205,7 +205,9 @@ def choose_restoring(code: Restoring, options: GivenOptions) -> Restoring:
     """From what a job begins.
 
     A path on the command line is about this one start, so it precedes that of the program. A claim
-    mode belongs to the checkpoint that is restored, so it comes from where the path does.
+    mode, or whose rows in flight are lost, belongs to the checkpoint that is restored, so it comes
+    from where the path does, or from the command line. A file or a session may be made for many
+    programs, so all that it says of restoring is about the path that it has itself.
 
     Raises:
         Invalid: the command line contradicts the program, but for the path.
@@ -219,17 +221,16 @@ def choose_restoring(code: Restoring, options: GivenOptions) -> Restoring:
             fix=text_fix(restore),
         )
     passed = {name: value for name, value in fields_set(code).items() if value}
-    given = options.line.of(EXECUTE)
-    path = given.get("restore")
-    if path is None:
-        return Restoring(**options.choose(EXECUTE, passed))
-    for name in ("restore", "claim_mode"):
-        passed.pop(name, None)
-    chosen = options.choose(EXECUTE, passed)
-    chosen["claim_mode"] = given.get("claim_mode")
-    if code.restore not in (None, path):
-        source = options.line.source
-        chosen["note"] = f"restored from {path}, as {source} says, and not from {restore!r}"
+    source = options.restoring(restore)
+    if source is not None:
+        for name in ("restore", "claim_mode", "ignore_in_flight_of"):
+            passed.pop(name, None)
+    beneath = Settings() if source in (None, options.line) else source
+    chosen = GivenOptions(options.line, beneath).choose(EXECUTE, passed)
+    path = chosen.get("restore")
+    if restore not in (None, path):
+        says = options.line.source
+        chosen["note"] = f"restored from {path}, as {says} says, and not from {restore!r}"
     return Restoring(**chosen)
 
 

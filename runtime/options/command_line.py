@@ -18,6 +18,7 @@ from holdfast.storage.options.table import COMMAND_LINE, Settings
 __all__ = ["CommandLine", "command_line", "running_with"]
 
 _LATEST = "latest"
+_PATH = EXECUTE.argument("restore")
 
 
 class CommandLine:
@@ -34,36 +35,45 @@ class CommandLine:
         self.file = file
         """What the file of options sets; None if this process was not started by the command, so
         that the environment has not been asked yet."""
-        self.restore: str | None = self.settings.values.get(EXECUTE.argument("restore"))
+        self.restore: str | None = self.settings.values.get(_PATH)
         """From what its one job is restored."""
         self._lock = threading.Lock()
-        self._first_job: str | None = None
+        self._restored: dict[str, str] = {}
+        """The job that was restored from a path of options, by the path."""
+        self.has_job = False
+        """Whether the program has started a job."""
         self.has_environment = False
         """Whether the program has made an environment, which took the options."""
 
-    @property
-    def has_job(self) -> bool:
-        return self._first_job is not None
-
-    def check_start(self, job: str) -> None:
+    def check_start(self, job: str, source: Settings | None) -> None:
         """Refuse to start a job that cannot be restored from the path: a path is for one job.
+
+        `source` are the options whose path the job is restored from; None: the program says it.
 
         Raises:
             Invalid: an earlier job was restored from it.
         """
+        if source is None or source.values[_PATH] == _LATEST:
+            return
+        path = source.values[_PATH]
         with self._lock:
-            if self._first_job is not None and self.restore not in (None, _LATEST):
+            first = self._restored.get(path)
+            # In a notebook the same job may be started again, with the same file or session.
+            if first is not None and (first != job or source is self.settings):
                 raise Invalid(
                     "the program starts several jobs, and only one can be restored from the path",
-                    where=f"{COMMAND_LINE}, for job {job!r}",
+                    where=f"{source.where(source.keys[_PATH])}, for job {job!r}",
                     expected="one job",
-                    found=f"{self.restore} was for job {self._first_job!r}",
+                    found=f"{path} was for job {first!r}",
                     fix="Let the program say restore=..., or start one job at a time",
                 )
 
-    def started(self, job: str) -> None:
+    def started(self, job: str, source: Settings | None) -> None:
+        """A job has been started; `source` as for `check_start`."""
         with self._lock:
-            self._first_job = self._first_job or job
+            self.has_job = True
+            if source is not None:
+                self._restored.setdefault(source.values[_PATH], job)
 
 
 _lines = [CommandLine({})]

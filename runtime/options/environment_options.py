@@ -124,7 +124,12 @@ ENVIRONMENT = Owner(
     "are not Flink's.",
     make=_check_arguments,
 )
-EXECUTE = Owner("execute", Restoring, "Arguments of `StreamEnvironment.execute`.")
+EXECUTE = Owner(
+    "execute",
+    Restoring,
+    "Arguments of `StreamEnvironment.execute`. In a file or a session they count only beside a "
+    "path of the same file or session, and only if that path counts.",
+)
 _BACKEND = Codec("a registered name", _backend, _is_same_backend)
 _LEVELS = one_of({name: name for name in LEVELS})
 _CLAIM_MODES = one_of({"NO_CLAIM": "no-claim", "CLAIM": "claim"})

@@ -16,7 +16,11 @@ from holdfast.changelog.options import CHANGELOG_OPTIONS
 from holdfast.runtime.api.checkpoint_config import CHECKPOINT_OPTIONS
 from holdfast.runtime.api.network_config import NETWORK_OPTIONS
 from holdfast.runtime.api.restart_strategies import RESTART_OPTIONS, restart_strategy
-from holdfast.runtime.options.environment_options import ENVIRONMENT_OPTIONS, EXECUTE_OPTIONS
+from holdfast.runtime.options.environment_options import (
+    ENVIRONMENT_OPTIONS,
+    EXECUTE,
+    EXECUTE_OPTIONS,
+)
 from holdfast.storage import Invalid
 from holdfast.storage.options.table import OptionTable, Owner, Settings
 
@@ -106,6 +110,15 @@ class GivenOptions:
     def sources(self) -> tuple[Settings, ...]:
         """In the order of precedence; before all of them comes the program."""
         return (self.line, self.file, self.session)
+
+    def restoring(self, code: str | None) -> Settings | None:
+        """The source whose path a job is restored from; `code` is that of the program.
+
+        None: that of the program, or there is none.
+        """
+        path = EXECUTE.argument("restore")
+        sources = self.sources if code is None else (self.line,)
+        return next((each for each in sources if path in each.values), None)
 
     def beneath(self, owner: Owner) -> dict[str, Any]:
         """The fields of an owner that sources set which the program may contradict."""

@@ -292,7 +292,6 @@ class StreamEnvironment:
             Corrupt: the checkpoint is damaged; names the file.
             Unavailable: the storage does not answer.
         """
-        self._line.check_start(name)
         restoring = choose_restoring(
             Restoring(
                 restore,
@@ -303,8 +302,9 @@ class StreamEnvironment:
             ),
             self._options,
         )
+        self._line.check_start(name, source := self._options.restoring(restore))
         handle = begun(partial(self._started, name, restoring), name, self.storage.url)
-        self._line.started(name)
+        self._line.started(name, source)
         self._builder.graph.start(name)
         self._builder = JobBuilder(Graph())
         return handle

@@ -84,7 +84,7 @@ def test_options_reach_the_program(run: Run, tmp_path: Path) -> None:
         "execute.claim_mode": "claim",
         "execute.allow_non_restored_state": True,
     }
-    starts = "command_line().started('orders')\n"
+    starts = "command_line().started('orders', None)\n"
     for path, found in (
         ("chk-7", str(tmp_path / "chk-7")),
         ("s3://b/chk-7", "s3://b/chk-7"),
