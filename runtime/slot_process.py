@@ -198,11 +198,18 @@ class _SlotProcess:
         self._is_unwanted = threading.Event()
         self._senders: dict[int, ExchangeSender] = {}
         self._channels = self._make_channels()
-        self._slot = Slot(
-            launch, slot, self._channels, self._outlet, driver.call, self._bell, clock
-        )
         spill = Spill(launch.network.directories)
         stack.callback(spill.close)
+        self._slot = Slot(
+            launch,
+            slot,
+            self._channels,
+            self._outlet,
+            driver.call,
+            self._bell,
+            clock,
+            spill=spill,
+        )
         staging = Staging(
             self._source_channels(),
             memory_bytes=self._shares.staging_bytes,

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from holdfast.runtime.columns.types import detached, has_dictionary
 from holdfast.runtime.protocol.elements import Barrier, Element, size_bytes
+from holdfast.runtime.task.spill import SpillFile
 from holdfast.storage import Fenced
 
 __all__ = ["Bell", "Channel", "Closed", "LaterRows", "Reserve", "Rings", "WaitingRows"]
@@ -112,7 +113,8 @@ class Channel:
         self.bell = bell
         """Rings for each element, after it was appended. A reader may put its own here, and must
         look at the channel once after that."""
-        self._elements: deque[tuple[Element, int]] = deque()
+        self._elements: deque[tuple[Element | SpillFile, int]] = deque()
+        """And their sizes. Only restored rows are in files."""
         self._size_bytes = 0
         self._room = threading.Condition(threading.Lock())
         self._blocked = 0
@@ -141,8 +143,8 @@ class Channel:
         return self._size_bytes < self.capacity_bytes
 
     @property
-    def first(self) -> Element | None:
-        """The element that `take` would begin with; None if empty. For the taking thread only."""
+    def first(self) -> Element | SpillFile | None:
+        """What `take` would begin with; None if empty. For the taking thread only."""
         try:
             return self._elements[0][0]
         except IndexError:
@@ -178,9 +180,15 @@ class Channel:
             self._barriers.append((barrier, self._now_ms()))
         self.bell.ring()
 
-    def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Put rows in front of everything that waits. Call it once, before anything is taken."""
-        kept = [_kept(batch) for batch in batches]
+    def restore(self, rows: Iterable[pa.RecordBatch | SpillFile]) -> None:
+        """Put rows in front of everything that waits. Call it once, before anything is taken.
+
+        Those in files count as the others do, and are read as they are taken.
+        """
+        kept = [
+            (each, each.written_bytes) if isinstance(each, SpillFile) else _kept(each)
+            for each in rows
+        ]
         with self._room:
             self._elements.extendleft(reversed(kept))
             self._size_bytes += sum(size for _, size in kept)
@@ -208,7 +216,9 @@ class Channel:
                 self._size_bytes -= size
                 del self._elements[place]
                 return rows, True
-            if isinstance(each, pa.RecordBatch):
+            if isinstance(each, SpillFile):
+                rows.append(each.rest())
+            elif isinstance(each, pa.RecordBatch):
                 rows.append(each)
         return rows, False
 
@@ -250,13 +260,18 @@ class Channel:
         Batches of rows that follow each other are joined, as long as they make no more than
         `join_bytes` together. Those with dictionaries are not: theirs may hold more together than
         their numbers can count.
+
+        Raises:
+            Corrupt: rows that were restored to local disk cannot be read back.
         """
         if not self._elements:
             return None
+        self._bring_in()
         with self._room:
             if not self._elements:
                 return None
             element, size = self._elements.popleft()
+            assert not isinstance(element, SpillFile)
             taken = [element]
             while self._elements and isinstance(taken[-1], pa.RecordBatch):
                 following, more = self._elements[0]
@@ -290,6 +305,29 @@ class Channel:
             self._room.notify_all()
         if self._on_taken is not None:
             self._on_taken()
+
+    def _bring_in(self) -> None:
+        """If a file is the first, put rows of it in its place, or before it: a channel full."""
+        file = self.first
+        if not isinstance(file, SpillFile):
+            return
+        batches: list[tuple[pa.RecordBatch, int]] = []
+        read_bytes = 0
+        # Without the lock: producers must not wait for the disk.
+        while file.has_more and (not batches or read_bytes < self.capacity_bytes):
+            batch, size = _kept(file.read())
+            batches.append((batch, size))
+            read_bytes += size
+        with self._room:
+            if not self._elements:
+                return  # closed meanwhile
+            _, left_bytes = self._elements.popleft()
+            rest_bytes = max(left_bytes - read_bytes, 0) if file.has_more else 0
+            if file.has_more:
+                self._elements.appendleft((file, rest_bytes))
+            self._elements.extendleft(reversed(batches))
+            self._restored_left += len(batches) - (not file.has_more)
+            self._size_bytes += read_bytes + rest_bytes - left_bytes
 
     def _may_join(self, schema: pa.Schema) -> bool:
         # Called for each batch; nearly all batches of a channel have the same schema.

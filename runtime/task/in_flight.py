@@ -28,9 +28,11 @@ from holdfast.backends.snapshots.in_flight import (
     write_in_flight,
 )
 from holdfast.runtime.api.errors import NotOpened, operator_named
-from holdfast.runtime.columns.types import listed
+from holdfast.runtime.columns.types import detached, listed
 from holdfast.runtime.planning.job_plan import EdgePlan, JobPlan
+from holdfast.runtime.protocol.elements import size_bytes
 from holdfast.runtime.task.channel import WaitingRows
+from holdfast.runtime.task.spill import Spill, SpillFile
 from holdfast.storage import StateFolder, StateSnapshot
 
 __all__ = ["InFlightWriter", "OvertakenRows", "read_restored"]
@@ -186,20 +188,60 @@ def _now(before: _Stored, part: InFlightPart, each: OvertakenRows) -> _Stored:
     return _Stored(before.first, (*before.segments, Segment(handles[-1], new)))
 
 
+class _Restored:
+    """Restored rows of one channel, in order: in memory, and beyond its share on local disk."""
+
+    def __init__(self, memory_bytes: int, spill: Spill | None) -> None:
+        self.rows: list[pa.RecordBatch | SpillFile] = []
+        self._left_bytes = memory_bytes
+        self._spill = spill
+        self._file: SpillFile | None = None
+        self._schema: pa.Schema = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Keep rows that follow."""
+        self._left_bytes -= size_bytes(batch)
+        # Behind rows on disk all others are there too: the budget is used up for good.
+        if self._spill is None or self._left_bytes >= 0:
+            self.rows.append(detached(batch))
+            return
+        if self._file is None or self._file.is_full or not self._schema.equals(batch.schema):
+            self.seal()
+            self._file, self._schema = self._spill.file(batch.schema), batch.schema
+            self.rows.append(self._file)
+        self._file.write(batch)
+
+    def seal(self) -> None:
+        """No more rows follow, or not in this file."""
+        if self._file is not None:
+            self._file.seal()
+            self._file = None
+
+
 def read_restored(
-    parts: Collection[StateSnapshot], folder: StateFolder, plan: JobPlan, slot: int
-) -> Mapping[tuple[str, int], Sequence[pa.RecordBatch]]:
+    parts: Collection[StateSnapshot],
+    folder: StateFolder,
+    plan: JobPlan,
+    slot: int,
+    *,
+    memory_bytes: int = 0,
+    spill: Spill | None = None,
+) -> Mapping[tuple[str, int], Sequence[pa.RecordBatch | SpillFile]]:
     """The rows in flight that are this slot's, by edge and sender; they are in order.
+
+    Rows of a channel beyond `memory_bytes` go to `spill`: they may be longer than memory. Without
+    it all stay in memory. They are not left in the storage, which may lose its files when the next
+    checkpoint is complete.
 
     Rows of edges that the job does not have are left out: a restore that may not drop them was
     refused before.
 
     Raises:
-        NotOpened: they are damaged, or the storage did not answer; names the operator before
-            which they waited.
+        NotOpened: they are damaged, the storage did not answer, or the local disk is full; names
+            the operator before which they waited.
     """
     edges = {edge.edge_id: edge for edge in plan.edges}
-    restored: dict[tuple[str, int], list[pa.RecordBatch]] = {}
+    restored: dict[tuple[str, int], _Restored] = {}
     for each in in_flight_parts(parts):
         edge = edges.get(each.about.edge)
         if edge is None or not _may_have(each, edge, plan, slot):
@@ -212,12 +254,13 @@ def read_restored(
                 # Any channel of the edge will do at another parallelism: the rows of a sender stay
                 # in order there.
                 place = (edge.edge_id, int(sender) % edge.channels(plan.parallelism))
-                rows = restored.setdefault(place, [])
+                rows = restored.setdefault(place, _Restored(memory_bytes, spill))
                 for batch in read_in_flight(each, sender, folder):
                     part = batch if partitioner is None else partitioner.split(batch)[slot]
                     if part is not None and part.num_rows:
-                        rows.append(part)
-    return restored
+                        rows.add(part)
+                rows.seal()
+    return {place: each.rows for place, each in restored.items()}
 
 
 def _is_cut_anew(each: InFlightPart, plan: JobPlan) -> bool:

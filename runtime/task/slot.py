@@ -50,6 +50,7 @@ from holdfast.runtime.task.routing import MakeOutlet, Router, router_of
 from holdfast.runtime.task.slot_assignment import SlotAssignment
 from holdfast.runtime.task.slot_checkpoint import SlotCheckpoint, SlotSavepoint
 from holdfast.runtime.task.slot_metrics import Gauges
+from holdfast.runtime.task.spill import Spill
 from holdfast.runtime.task.sync_deadline import SyncDeadline
 from holdfast.runtime.task.watchdog import Watchdog
 from holdfast.storage import (
@@ -73,7 +74,8 @@ class Slot:
 
     `channels` are by edge, and for each edge by sender; `outlet` returns the upstream end of an
     edge's channel in another slot. `call_driver` sends a message from any thread; the docstring of
-    the message says what the answer means.
+    the message says what the answer means. `spill` takes restored rows that are more than their
+    channels have room for; without it they stay in memory.
     """
 
     def __init__(
@@ -85,6 +87,8 @@ class Slot:
         call_driver: Callable[[ToDriver], bool],
         bell: Bell,
         clock: Clock,
+        *,
+        spill: Spill | None = None,
     ) -> None:
         self._assignment = assignment
         self._number = number
@@ -93,6 +97,7 @@ class Slot:
         self._call_driver = call_driver
         self._bell = bell
         self._clock = clock
+        self._spill = spill
         self._commands: deque[_Command] = deque()
         self._checkpoints: dict[int, SlotCheckpoint] = {}
         self._given_up: set[int] = set()
@@ -271,9 +276,17 @@ class Slot:
         given = self._assignment
         if not given.in_flight or given.restored_from is None:
             return
-        restored = read_restored(given.in_flight, given.restored_from, given.plan, self._number)
-        for (edge, sender), batches in restored.items():
-            self._channels[edge][sender].restore(batches)
+        every = (channel for channels in self._channels.values() for channel in channels)
+        restored = read_restored(
+            given.in_flight,
+            given.restored_from,
+            given.plan,
+            self._number,
+            memory_bytes=min((channel.capacity_bytes for channel in every), default=0),
+            spill=self._spill,
+        )
+        for (edge, sender), rows in restored.items():
+            self._channels[edge][sender].restore(rows)
         # Only edges of sources ever have rows in flight, and one channel a slot, which keeps order.
         # But the edge may have another origin since, from which each slot has a channel.
         for edge in {edge for edge, _ in restored if len(self._channels[edge]) > 1}:

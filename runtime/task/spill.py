@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from holdfast.backends.working_directory import WorkingDirectory, remove_dead_directories
 from holdfast.runtime.protocol.elements import size_bytes
-from holdfast.runtime.task.channel import LaterRows
 from holdfast.storage import Corrupt
 from holdfast.storage.places.file_errors import translated
 
@@ -95,6 +94,11 @@ class SpillFile:
         return self._written_bytes >= _FILE_BYTES
 
     @property
+    def written_bytes(self) -> int:
+        """Of all its batches, as `size_bytes` counts them."""
+        return self._written_bytes
+
+    @property
     def has_more(self) -> bool:
         """Whether not all batches have been read."""
         return self._left > 0
@@ -146,7 +150,7 @@ class SpillFile:
             "files in this directory",
         )
 
-    def rest(self) -> LaterRows:
+    def rest(self) -> _Rest:
         """The batches that are not read yet, to be read beside them; the file goes on as it is.
 
         Raises:

@@ -5,8 +5,11 @@ The model is a list of rows by channel.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
+from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -15,11 +18,14 @@ from hypothesis import strategies as st
 
 from holdfast.runtime.api.errors import NotOpened
 from holdfast.runtime.planning.job_plan import ChainPlan, EdgeKind, EdgePlan, JobPlan
+from holdfast.runtime.protocol.elements import Barrier
+from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.in_flight import (
     InFlightWriter,
     OvertakenRows,
     read_restored,
 )
+from holdfast.runtime.task.spill import Spill, SpillFile
 from holdfast.storage import (
     Corrupt,
     FileSystemCheckpointStorage,
@@ -62,7 +68,8 @@ def batch(rows: list[Row]) -> pa.RecordBatch:
     )
 
 
-def as_rows(found: pa.RecordBatch) -> list[Row]:
+def as_rows(found: pa.RecordBatch | SpillFile) -> list[Row]:
+    assert isinstance(found, pa.RecordBatch)
     return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
@@ -133,6 +140,53 @@ def test_each_row_comes_back_once_in_order_where_its_key_is(
     assert {edge: Counter(rows) for edge, rows in found.items()} == {
         edge: Counter(rows) for edge, rows in sent.items() if rows
     }
+
+
+def test_a_restore_of_many_rows_holds_no_more_memory_than_their_channel(tmp_path: Path) -> None:
+    """By what Arrow has allocated. A barrier overtakes them again while most are on disk."""
+    storage = load_storage(f"file://{tmp_path}/stored")
+    storage.prepare()
+    job, each_rows, count = storage.job("job"), (1 << 20) // 24, 48
+    edges = plan(1, 5, edges="p")
+
+    def some(number: int) -> pa.RecordBatch:
+        columns = [pa.repeat(number, each_rows) for _ in SCHEMA]
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+    def values(batches: Iterable[pa.RecordBatch]) -> list[int]:
+        return [int(value) for each in batches for value in set(each.column(0).to_pylist())]
+
+    waiting = [some(number) for number in range(count)]
+    parts = written(InFlightWriter(edges, 0), 1, [OvertakenRows("a/1", 0, waiting)], job)
+    del waiting
+    gc.collect()
+    spill = Spill([str(tmp_path / "spill")])
+    channel = Channel(4 << 20, Bell())
+    before = pa.total_allocated_bytes()
+    restored = read_restored(parts, job, edges, 0, memory_bytes=channel.capacity_bytes, spill=spill)
+    channel.restore(restored["a/1", 0])
+    del restored
+    most = pa.total_allocated_bytes() - before
+    channel.offer(some(count))
+    channel.offer(Barrier(2))
+    assert not channel.has_room
+    found = []
+    for number in range(count + 1):
+        if number == 10:
+            _, overtaken = channel.overtake()
+            in_flight = OvertakenRows("a/1", 0, overtaken)
+            assert values(in_flight.batches()) == [*range(10, count + 1)]
+        assert channel.has_restored == (number < count)
+        element = channel.take()
+        assert isinstance(element, pa.RecordBatch)
+        found += values([element])
+        most = max(most, pa.total_allocated_bytes() - before)
+        del element
+    assert found == [*range(count + 1)]
+    assert len(channel) == channel.size_bytes == 0
+    assert most <= 10 << 20, f"{most} bytes"
+    channel.close()
+    spill.close()
 
 
 def test_nothing_is_written_where_nothing_was_overtaken() -> None:

@@ -26,6 +26,7 @@ from holdfast.runtime.task.chain import Chain, ChainInput
 from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.in_flight import OvertakenRows
 from holdfast.runtime.task.routing import ChannelOutlet, Router
+from holdfast.runtime.task.spill import Spill
 from support.jobs.lone_slot import ORDERS, Stage
 from support.simulations.jobs import expected
 
@@ -131,6 +132,34 @@ def test_barriers_overtake_restored_rows_that_were_cut_anew(make: Callable[..., 
     (found,) = in_flight_parts(overtaken(again).in_flight)
     assert found.about.rows == {"0": len(ORDERS)}
     again.slot.close()
+
+
+def test_restored_rows_beyond_a_channel_wait_on_local_disk(
+    make: Callable[..., Stage], tmp_path: Any
+) -> None:
+    before = make()
+    before.slot.open()
+    before.orders(*ORDERS)
+    first = overtaken(before)
+    before.slot.close()
+
+    class SmallStage(Stage):
+        capacity_bytes = 1
+        spill = Spill([str(tmp_path / "spill")])
+
+    small: Callable[..., Stage] = SmallStage
+    after = small(
+        f"file://{tmp_path}",
+        restored_from=before.job,
+        in_flight=first.in_flight,
+        **first.parts,
+    )
+    after.slot.open()
+    assert [*tmp_path.rglob("*.arrows")]
+    after.work()
+    assert after.slot.rows() >= len(ORDERS)
+    after.slot.close()
+    SmallStage.spill.close()
 
 
 def test_barriers_of_savepoints_wait_for_all_rows(

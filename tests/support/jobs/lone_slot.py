@@ -14,6 +14,7 @@ from holdfast.runtime.protocol.messages import Acknowledge, ToDriver
 from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.slot import Slot
 from holdfast.runtime.task.slot_assignment import SlotAssignment
+from holdfast.runtime.task.spill import Spill
 from holdfast.storage import (
     CheckpointStorage,
     FileSystemCheckpointStorage,
@@ -64,6 +65,9 @@ class PlayedDriver:
 class Stage:
     """The only slot of the job that is simulated elsewhere, here with real threads and files."""
 
+    capacity_bytes = 1 << 20
+    spill: Spill | None = None
+
     def __init__(
         self,
         url: str,
@@ -88,7 +92,9 @@ class Stage:
         self.driver = PlayedDriver()
         self.clock = ManualClock()
         bell = Bell()
-        self.channels = {edge.edge_id: [Channel(1 << 20, bell)] for edge in self.plan.edges}
+        self.channels = {
+            edge.edge_id: [Channel(self.capacity_bytes, bell)] for edge in self.plan.edges
+        }
         self.slot = Slot(
             SlotAssignment(
                 plan=self.plan,
@@ -110,6 +116,7 @@ class Stage:
             self.driver.call,
             bell,
             self.clock,
+            spill=self.spill,
         )
 
     def _no_outlet(self, edge: Any, slot: int, bell: Any) -> Any:
