@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from holdfast.runtime.driver.daemon_threads import DaemonThreads
 from holdfast.runtime.driver.events import EventQueue, SlotLost
 from holdfast.runtime.protocol.messages import ToSlot
 from holdfast.storage import Clock, HoldfastError
@@ -37,7 +38,7 @@ class SlotLink(Protocol):
 
 class _Line(NamedTuple):
     link: SlotLink
-    thread: ThreadPoolExecutor
+    thread: DaemonThreads
 
 
 class SlotLines:
@@ -54,7 +55,7 @@ class SlotLines:
 
     def add(self, slot: int, link: SlotLink) -> None:
         """From now on this slot is told what all are told."""
-        self._lines[slot] = _Line(link, ThreadPoolExecutor(1, f"commands to slot {slot}"))
+        self._lines[slot] = _Line(link, DaemonThreads(1, f"commands to slot {slot}"))
         link.watch(partial(self._lose, slot))
 
     @property
@@ -75,7 +76,7 @@ class SlotLines:
     def tell_last(self, message: ToSlot) -> set[int]:
         """Send a message to all slots; the answer is those which did not answer soon."""
         # Not behind what else a slot is to be told: it may stand still.
-        threads = ThreadPoolExecutor(max(len(self._lines), 1), "last command")
+        threads = DaemonThreads(max(len(self._lines), 1), "last command")
         answers = {
             slot: threads.submit(line.link.call, message) for slot, line in self._lines.items()
         }

@@ -15,11 +15,12 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
+from holdfast.runtime.driver.daemon_threads import DaemonThreads
 from holdfast.runtime.driver.events import (
     CutFailed,
     EventQueue,
@@ -122,16 +123,16 @@ class Feed:
         self._telling = threading.Lock()
         self._withheld: SourceFailed | None = None
         """A failure that is reported only if the source is to go on."""
-        self._cuts = ThreadPoolExecutor(1, f"barriers of {source.uid}")
+        self._cuts = DaemonThreads(1, f"barriers of {source.uid}")
         # Another thread than that of barriers: the next barrier would wait for a slow storage, and
         # the slots would wait for that barrier, with those of all other sources.
-        self._stores = ThreadPoolExecutor(1, f"positions of {source.uid}")
+        self._stores = DaemonThreads(1, f"positions of {source.uid}")
         self._waiting: set[int] = set()
         """Checkpoints whose position is not yet being stored. `give_up` removes one."""
-        self._saves = ThreadPoolExecutor(1, f"savepoints of {source.uid}")
+        self._saves = DaemonThreads(1, f"savepoints of {source.uid}")
         # A slot answers the question for room late, which must not hold up a barrier.
-        self._commands = ThreadPoolExecutor(max(len(slots), 1), f"commands of {source.uid}")
-        self._questions = ThreadPoolExecutor(max(len(slots), 1), f"room for {source.uid}")
+        self._commands = DaemonThreads(max(len(slots), 1), f"commands of {source.uid}")
+        self._questions = DaemonThreads(max(len(slots), 1), f"room for {source.uid}")
         self.rows = 0
         self.batches = 0
         self.has_ended = False
@@ -286,7 +287,7 @@ class Feed:
         self._ask(self._commands, self._slots, message)
 
     def _ask(
-        self, threads: ThreadPoolExecutor, slots: Sequence[SlotLink], message: ToSlot
+        self, threads: DaemonThreads, slots: Sequence[SlotLink], message: ToSlot
     ) -> list[bool]:
         """The answers of these slots. After an error none of the calls is under way any more.
 
@@ -294,13 +295,16 @@ class Feed:
             HoldfastError: the first that a call has raised.
             Fenced: the attempt is over; calls may be under way.
         """
+        calls: list[Future[bool]] = []
         try:
-            calls = [threads.submit(slot.call, message) for slot in slots]
+            for slot in slots:
+                calls.append(threads.submit(slot.call, message))  # noqa: PERF401 - awaited below
         except RuntimeError:  # closed in the meantime
             self._check_going_on()
             raise
-        for call in calls:
-            self._await(call)
+        finally:
+            for call in calls:
+                self._await(call)
         return [call.result() for call in calls]
 
     def _await(self, call: Future[bool]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
+from holdfast.runtime.driver.daemon_threads import DaemonThreads
 from holdfast.runtime.driver.events import EventQueue, SourceFailed
 from holdfast.runtime.driver.outcomes import first_line_of
 from holdfast.runtime.driver.source_feed import Feed, Source
@@ -24,7 +24,7 @@ class SourceThread:
     def __init__(self, source: Source, events: EventQueue) -> None:
         self._source = source
         self._events = events
-        self._thread = ThreadPoolExecutor(1, f"source {source.uid}")
+        self._thread = DaemonThreads(1, f"source {source.uid}")
 
     def start(self, feed: Feed) -> None:
         """Have it begin to feed. If it cannot, that is reported as `SourceFailed`."""

@@ -19,7 +19,7 @@ from support.jobs.run_of_played_attempts import fails, play_attempts
 @pytest.fixture(autouse=True)
 def nothing_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in EXECUTORS:
-        monkeypatch.setattr(f"holdfast.runtime.driver.{module}.ThreadPoolExecutor", InlineExecutor)
+        monkeypatch.setattr(f"holdfast.runtime.driver.{module}.DaemonThreads", InlineExecutor)
 
 
 def beats(stage: Stage, seconds: int) -> Iterator[Step]:

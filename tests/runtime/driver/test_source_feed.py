@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
+from holdfast.runtime.driver.daemon_threads import DaemonThreads
 from holdfast.runtime.driver.events import (
     CutFailed,
     EventQueue,
@@ -324,6 +325,25 @@ def test_a_command_that_failed_is_not_under_way_any_more(monkeypatch: pytest.Mon
             admitting.result(0.3)
         may_answer.set()
         assert isinstance(admitting.exception(10), Unavailable)
+
+
+def test_a_call_for_which_there_is_no_thread_leaves_no_other_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was taken for the end of the attempt, and the batch went on to the other slots."""
+    stage, may_answer = Stage(), threading.Event()
+    submit = DaemonThreads.submit
+
+    def runs_out(threads: DaemonThreads, call: Any, *arguments: Any) -> Future[Any]:
+        if call == stage.slots[1].call:
+            threading.Timer(0.2, may_answer.set).start()
+            raise Unavailable("a thread cannot be started")
+        return submit(threads, lambda: may_answer.wait(30) and call(*arguments))
+
+    monkeypatch.setattr(DaemonThreads, "submit", runs_out)
+    with pytest.raises(Unavailable, match="a thread cannot be started"):
+        stage.admit()
+    assert len(stage.slots[0].told) == 1
 
 
 @pytest.mark.parametrize("command", ["admit", "await_room"])

@@ -73,15 +73,15 @@ from support.states.tried_backends import backend_named, turn
 from support.storages.quick_places import quick_place
 
 _EXECUTORS = (
-    "holdfast.backends.snapshots.transfers",
-    "holdfast.runtime.driver.slot_lines",
-    "holdfast.runtime.driver.source_feed",
-    "holdfast.runtime.driver.source_thread",
-    "holdfast.runtime.driver.checkpoints.checkpoint_keeper",
-    "holdfast.runtime.driver.checkpoints.savepoint_keeper",
-    "holdfast.runtime.driver.checkpoints.background_deletion",
-    "holdfast.runtime.task.committer",
-    "holdfast.runtime.task.slot",
+    "holdfast.backends.snapshots.transfers.ThreadPoolExecutor",
+    "holdfast.runtime.driver.slot_lines.DaemonThreads",
+    "holdfast.runtime.driver.source_feed.DaemonThreads",
+    "holdfast.runtime.driver.source_thread.DaemonThreads",
+    "holdfast.runtime.driver.checkpoints.checkpoint_keeper.ThreadPoolExecutor",
+    "holdfast.runtime.driver.checkpoints.savepoint_keeper.ThreadPoolExecutor",
+    "holdfast.runtime.driver.checkpoints.background_deletion.ThreadPoolExecutor",
+    "holdfast.runtime.task.committer.ThreadPoolExecutor",
+    "holdfast.runtime.task.slot.ThreadPoolExecutor",
 )
 _TURNS = 200
 """More than a slot needs for all that a job has: at most 180 in sixty jobs without faults."""
@@ -405,8 +405,8 @@ def _watch_commits(owner: JobOwner) -> None:
 def simulated(world: World) -> Iterator[None]:
     """Put the world's executors, queues and connections in the place of real ones."""
     with world.entered(), pytest.MonkeyPatch.context() as patch:
-        for module in _EXECUTORS:
-            patch.setattr(f"{module}.ThreadPoolExecutor", SimulatedExecutor)
+        for executor in _EXECUTORS:
+            patch.setattr(executor, SimulatedExecutor)
         # Each backend has its own there: which of several goes on is for the world to choose.
         patch.setattr("holdfast.backends.snapshots.workers.shared_threads", SimulatedExecutor)
         patch.setattr("holdfast.backends.snapshots.workers.wait", wait_for_all)

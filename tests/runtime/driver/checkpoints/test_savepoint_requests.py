@@ -50,7 +50,7 @@ KEEP, CANCEL, STOP, DRAIN = SavepointPurpose
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in EXECUTORS:
-        monkeypatch.setattr(f"holdfast.runtime.driver.{module}.ThreadPoolExecutor", InlineExecutor)
+        monkeypatch.setattr(f"holdfast.runtime.driver.{module}.DaemonThreads", InlineExecutor)
 
 
 def told(stage: Stage, *kinds: type) -> list[ToSlot]:

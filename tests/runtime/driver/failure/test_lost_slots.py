@@ -22,7 +22,7 @@ from support.jobs.attempt_with_played_slots import EXECUTORS, InlineExecutor, St
 @pytest.fixture(autouse=True)
 def nothing_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in EXECUTORS:
-        monkeypatch.setattr(f"holdfast.runtime.driver.{module}.ThreadPoolExecutor", InlineExecutor)
+        monkeypatch.setattr(f"holdfast.runtime.driver.{module}.DaemonThreads", InlineExecutor)
 
 
 ABORTED = (
