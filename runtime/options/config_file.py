@@ -12,6 +12,7 @@ YAML would make of it: `on`, `1_000` and `010` mean what they mean on a command 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -30,6 +31,12 @@ _SCALARS = frozenset(
     f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "timestamp")
 )
 _NOTHING = "tag:yaml.org,2002:null"
+_KINDS = {
+    f"tag:yaml.org,2002:{kind}": kind
+    for kind in ("str", "int", "float", "bool", "timestamp", "seq", "map", "merge")
+} | {_NOTHING: "nothing"}
+"""What errors call nodes. Any other tag may be a password that begins with an exclamation mark."""
+_QUOTED = re.compile(r"('(?:.|<[^']*>)')|'.*", re.DOTALL)
 
 
 def config_settings(
@@ -91,13 +98,18 @@ def _root(content: bytes, source: str) -> yaml.Node | None:
         raise Invalid(
             "the file of options is not YAML",
             where=where,
-            found=error.problem or error.context or "",
+            found=_unquoted(error.problem or "") or _unquoted(error.context or ""),
         ) from None
     except (yaml.YAMLError, RecursionError, UnicodeError) as error:
         raise Invalid(
             "the file of options is not YAML", where=source, found=type(error).__name__
         ) from None
     return node
+
+
+def _unquoted(problem: str) -> str:
+    """Without what it quotes of the file but one character, such as the name of an alias."""
+    return _QUOTED.sub(r"\1", problem).strip()
 
 
 def _entries(
@@ -126,7 +138,7 @@ def _entries(
 
 
 def _misfit(node: yaml.Node, source: str, key: str, expected: str) -> Invalid:
-    found = "nothing" if node.tag == _NOTHING else node.tag.replace("tag:yaml.org,2002:", "")
+    found = _KINDS.get(node.tag, "a tag; quote a text that begins with !")
     what = f"option {key.rstrip('.')!r} cannot have this value" if key else "this is no option"
     line = node.start_mark.line + 1
     return Invalid(what, where=f"{source}, line {line}", expected=expected, found=found)

@@ -124,8 +124,8 @@ def test_a_value_is_the_text_that_is_written(
         ("&x a: *x", "line 1"),
         ("a: &x\n  b: *x", "expected a value of its own"),
         ("<<: {parallelism.default: 1}", "expected the name of an option, found merge"),
-        ("log.level: !!python/name:os.system ''", "found python/name:os.system"),
-        ("log.level: !secret x", "found !secret"),
+        ("log.level: !!python/name:os.system ''", "line 1.*one value.*found a tag"),
+        ("log.level: !secret x", "line 1.*expected one value.*found a tag; quote a text"),
         ("a: 1\n---\nb: 2", "is not YAML .*line 2.*another document"),
         ("a: 'x\nb: [", "is not YAML"),
         ("parallelism.default: 1\n\tx: 1", r"is not YAML .*line 2"),
@@ -139,9 +139,28 @@ def test_an_error_names_the_line(written: Written, text: str, told: str) -> None
         config_settings(written(text))
 
 
-def test_an_error_does_not_quote_the_file(written: Written) -> None:
-    with pytest.raises(Invalid, match="is not YAML") as caught:
-        config_settings(written("password: 'geheim\nx: ["))
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("password: 'geheim\nx: [", "is not YAML"),
+        ("password: *geheim", r"is not YAML \[.*line 1\].*found undefined alias"),
+        ("password: &geheim x\nother: &geheim y", r"is not YAML \[.*line 2\].*second occurrence"),
+        ("password: !geheim", "found a tag"),
+        ("password: !geheim [1]", "found a tag"),
+        ("password: !geheim {a: 1}", "there is no option 'password.a'"),
+        ("password: !!geheim", "found a tag"),
+        ("password: !<geheim> x", "found a tag"),
+        ("!geheim a: 1", "found a tag"),
+        ("--- !geheim [1]", "found a tag"),
+        ("password: !geheim!x y", "line 1.*found undefined tag handle"),
+        ("%TAG !geheim! a\n%TAG !geheim! b\n---\na: 1", "line 2.*duplicate tag handle"),
+        ("password: @geheim", "found character '@' that cannot start any token"),
+        ("password: [1, geheim: 2", "expected ',' or ']', but got '<stream end>'"),
+    ],
+)
+def test_an_error_does_not_quote_values(written: Written, text: str, told: str) -> None:
+    with pytest.raises(Invalid, match=told) as caught:
+        config_settings(written(text))
     assert "geheim" not in str(caught.value)
 
 
