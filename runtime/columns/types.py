@@ -12,6 +12,7 @@ from holdfast.storage import Invalid
 __all__ = [
     "cast_to",
     "check_no_nulls",
+    "copied",
     "detached",
     "has_dictionary",
     "is_text",
@@ -42,6 +43,11 @@ def detached(batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     if batch.get_total_buffer_size() <= 2 * batch.nbytes + _SLACK_BYTES:
         return batch
+    return copied(batch)
+
+
+def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows in buffers of their own."""
     return pa.concat_batches([batch, batch.slice(0, 0)])  # of one alone nothing is copied
 
 

@@ -20,7 +20,7 @@ from itertools import starmap
 
 import pyarrow as pa
 
-from holdfast.runtime.columns.types import detached, has_dictionary
+from holdfast.runtime.columns.types import copied, detached, has_dictionary
 from holdfast.runtime.network.connection import Connection, Stream
 from holdfast.runtime.network.credentials import Credentials
 from holdfast.runtime.network.element_stream import ACKNOWLEDGED, PIECE_BYTES, PULSE_S, pieces
@@ -97,6 +97,8 @@ class OutgoingChannel:
         parts = [element]
         if isinstance(element, pa.RecordBatch):
             parts = list(pieces(detached(element), self._piece_bytes))
+            if len(parts) > 1:  # a slice would keep the whole batch until the last one is sent
+                parts = [copied(part) for part in parts]
         sized = [(part, size_bytes(part)) for part in parts]
         with self._changed:
             if self.queue is None:

@@ -57,6 +57,17 @@ def test_rows_after_a_pause_are_sent_at_once_and_those_that_follow_within_the_ti
     assert out.ready_s() < 100.5, "a pause longer than the timeout costs nothing"
 
 
+def test_a_batch_that_is_sent_in_pieces_leaves_memory_piece_by_piece() -> None:
+    out, before = channel(0.0), pa.total_allocated_bytes()
+    out.granted(64 << 20, 64 << 20)
+    out.send(pa.record_batch({"a": pa.repeat(7, 1 << 20)}))  # in memory that Arrow counts
+    whole = out.size_bytes
+    while out.size_bytes > whole // 4:
+        out.sent(out.begin(0.0)[1])
+    assert pa.total_allocated_bytes() - before < whole // 2
+    assert out.size_bytes > 0
+
+
 def test_a_mark_sends_what_is_before_it() -> None:
     out = channel(60.0)
     out.send(rows(0))
