@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from holdfast.backends.working_directory import WorkingDirectory, remove_dead_directories
 from holdfast.runtime.protocol.elements import size_bytes
-from holdfast.storage import Corrupt
+from holdfast.storage import Corrupt, Fenced, Invalid
 from holdfast.storage.places.file_errors import translated
 
 __all__ = ["Spill", "SpillFile"]
@@ -43,23 +43,28 @@ class Spill:
         self._directory: WorkingDirectory | None = None
         self._numbers = count()
         self._lock = threading.Lock()
+        self._is_closed = False
         remove_dead_directories(directories)
 
     def file(self, schema: pa.Schema) -> SpillFile:
         """A new file, to be written.
 
         Raises:
+            Fenced: the slot is done with this attempt.
             Unavailable: no directory can be written to, or the disk is full.
         """
         with self._lock:
+            if self._is_closed:  # a directory that is made now would stay
+                raise Fenced("the slot is done with this attempt", fix="Stop")
             if self._directory is None:
                 self._directory = WorkingDirectory(self._directories, kind=_KIND)
             path = self._directory.path / f"{next(self._numbers):012}.arrows"
-        return SpillFile(path, schema)
+            return SpillFile(path, schema)  # with the lock: `close` may remove the directory
 
     def close(self) -> None:
         """Remove all files. Batches that were read stay valid."""
         with self._lock:
+            self._is_closed = True
             if self._directory is not None:
                 self._directory.close()
 
@@ -180,4 +185,8 @@ class SpillFile:
         except OSError as error:
             raise translated(
                 error, "stage rows on local disk", str(self._path), purpose="temporary files"
+            ) from error
+        except pa.ArrowException as error:
+            raise Invalid(
+                "rows cannot be staged on local disk", where=str(self._path), found=str(error)
             ) from error

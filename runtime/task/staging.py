@@ -206,6 +206,8 @@ class Staging:
             push.file.write(batch)
             if push.file.is_full:
                 self._seal(push)
+        except Fenced as error:  # nothing has failed
+            raise Closed("the slot is done with this attempt", fix="Stop") from error
         except HoldfastError as error:
             self._on_failure(error)
             raise

@@ -21,7 +21,7 @@ from holdfast.runtime.task.channel import Bell, Channel, Closed
 from holdfast.runtime.task.in_flight import OvertakenRows
 from holdfast.runtime.task.spill import Spill
 from holdfast.runtime.task.staging import Staging, Superseded
-from holdfast.storage import Corrupt, HoldfastError, Unavailable
+from holdfast.storage import Corrupt, HoldfastError, Invalid, Unavailable
 from support.full_disk import largest_file
 
 MIB = 1 << 20
@@ -93,6 +93,25 @@ def test_a_batch_far_beyond_the_budget_holds_no_more_memory_than_that(scene: Sce
     assert scene.staging.backlog_bytes("s") == 0
     assert most <= (4 + 2 + 2) * MIB, f"{most} bytes"
     assert not scene.files()
+
+
+def test_after_the_end_nothing_is_written_and_nothing_has_failed(scene: Scene) -> None:
+    push = scene.staging.open(KEY)
+    scene.spill.close()
+    with pytest.raises(Closed):
+        for number in range(9):
+            scene.staging.add(push, a_mebibyte(number))
+    assert not list(scene.folder.iterdir())
+    assert not scene.failures
+
+
+def test_rows_that_cannot_be_written_are_a_failure(scene: Scene) -> None:
+    push = scene.staging.open(KEY)
+    for number in range(5):
+        scene.staging.add(push, a_mebibyte(number))
+    with pytest.raises(Invalid, match="rows cannot be staged"):
+        scene.staging.add(push, pa.record_batch({"b": ["x"]}))
+    assert len(scene.failures) == 1
 
 
 def test_memory_is_used_again_when_rows_have_left_it(
