@@ -46,6 +46,10 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The number of rows, by sender. Its handles are called `SENDER`, `SENDER/1`, `SENDER/2`, …"""
     skipped: dict[str, int] = {}
     """How many rows at the front of a sender's segments are not among them, if any."""
+    kind: str = ""
+    """What the edge came from. Parts of before it was stored lack it and the key columns."""
+    key_columns: tuple[str, ...] | None = None
+    """By which the rows were dealt out to slots; none where they have no keys."""
 
 
 class Segment(NamedTuple):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from holdfast.backends import state_names
-from holdfast.backends.snapshots.in_flight import in_flight_parts
+from holdfast.backends.snapshots.in_flight import InFlightPart, in_flight_parts
 from holdfast.backends.snapshots.restores import can_be_regrouped
 from holdfast.runtime.columns.types import listed
-from holdfast.runtime.planning.job_plan import JobPlan
+from holdfast.runtime.planning.job_plan import EdgeKind, EdgePlan, JobPlan
 from holdfast.storage import CheckpointMetadata, Invalid, JobStorage, load_storage
 from holdfast.storage.jobs.metadata import IN_FLIGHT_KIND
 from holdfast.storage.registry import OpenStorage, storage_at
@@ -78,7 +78,8 @@ def check_fit(
 
     Raises:
         Invalid: it has state of an operator or a position of a source that the job no longer
-            has, or another max parallelism; or rows in flight that no operator can take.
+            has, or another max parallelism; or rows in flight that no operator can take, or not
+            by the way they came.
         Corrupt: what it says of rows in flight cannot be read.
     """
     _check_in_flight(point, plan, may_drop=allow_non_restored_state)
@@ -134,7 +135,9 @@ def _check_in_flight(point: RestorePoint, plan: JobPlan, *, may_drop: bool) -> N
                 found=each.about.edge,
                 fix=f"{fix}; or {losing}",
             )
-        if edge is not None and each.about.columns != listed(edge.schema):
+        if edge is None:
+            continue
+        if each.about.columns != listed(edge.schema):
             raise Invalid(
                 f"{point} has rows in flight to operator {edge.target!r} with other columns than "
                 "it reads now",
@@ -142,6 +145,38 @@ def _check_in_flight(point: RestorePoint, plan: JobPlan, *, may_drop: bool) -> N
                 found=each.about.columns,
                 fix=f"{fix}; or {losing}",
             )
+        if not _came_as_now(each, edge):
+            about, was_keyed = each.about, each.part.key_groups is not None
+            was = _way("rows", ("keys",) if was_keyed else ())
+            if about.key_columns is not None:
+                was = _way(_ROWS_BY_KIND.get(about.kind, about.kind), about.key_columns)
+            _, _, place = about.edge.rpartition("/")
+            raise Invalid(
+                f"{point} has {each.rows} rows in flight to input {place} of operator "
+                f"{edge.target!r}, which now gets its rows in another way",
+                expected=_way(_ROWS_BY_KIND[edge.kind.value], edge.key_columns),
+                found=was,
+                fix=f"{fix}; or {losing}",
+            )
+
+
+def _came_as_now(each: InFlightPart, edge: EdgePlan) -> bool:
+    """Whether rows come by this edge as they did, so that they are right where they waited."""
+    about = each.about
+    if about.key_columns is None:  # not stored; but who had rows with keys had their key groups
+        return (each.part.key_groups is not None) == bool(edge.key_columns)
+    return (about.kind, about.key_columns) == (edge.kind.value, edge.key_columns)
+
+
+_ROWS_BY_KIND = {
+    EdgeKind.SOURCE.value: "rows of a source",
+    EdgeKind.HASH.value: "rows of an operator",
+    EdgeKind.FORWARD.value: "rows of an operator",
+}
+
+
+def _way(rows: str, keys: Sequence[str]) -> str:
+    return f"{rows}, by {', '.join(keys)}" if keys else f"{rows}, without keys"
 
 
 def with_restored_groups(plan: JobPlan, point: RestorePoint) -> JobPlan:

@@ -157,6 +157,8 @@ class InFlightWriter:
                 parallelism=plan.parallelism,
                 max_parallelism=plan.max_parallelism,
                 rows={},
+                kind=plan.edge(edge).kind.value,
+                key_columns=plan.edge(edge).key_columns,
             ),
             {
                 str(each.sender): each.batches(kept[each.sender].end - each.first)

@@ -47,21 +47,24 @@ class ChannelOutlet:
     def __init__(self, channel: Channel, bell: Rings) -> None:
         self._channel = channel
         self._bell = bell
-        self._was_full = False
+        self._is_awaited = False
+        """Whether the chain has seen that there is no room."""
         channel.watch(self._taken)
 
     @property
     def has_room(self) -> bool:
-        return self._channel.has_room and self._channel.size_bytes < _HANDED_OVER_BYTES
+        channel = self._channel
+        has_room = channel.has_room and channel.size_bytes < _HANDED_OVER_BYTES
+        # Not only what is sent takes room: restored rows do, too.
+        self._is_awaited = not has_room
+        return has_room
 
     def send(self, element: Element) -> None:
         self._channel.offer(element)
-        self._was_full = not self.has_room
 
     def _taken(self) -> None:
         # The reader is in the same thread. Each ring has the loop look at the chain again.
-        if self._was_full and self.has_room:
-            self._was_full = False
+        if self._is_awaited and self.has_room:
             self._bell.ring()
 
 

@@ -84,7 +84,13 @@ def test_state_without_an_operator_is_refused_unless_it_may_be_dropped() -> None
     assert {*lost.operators(plan().operator_uids)} == {"spend"}
 
 
-def in_flight(edge: str = "spend/0", columns: str | None = None) -> RestorePoint:
+def in_flight(
+    edge: str = "spend/0",
+    columns: str | None = None,
+    kind: str = "source",
+    key_columns: tuple[str, ...] | None = ("user",),
+    key_groups: tuple[int, int] | None = (8, 15),
+) -> RestorePoint:
     """A checkpoint with rows on the way to an operator."""
     found = point(spend=2)
     about = InFlight(
@@ -93,12 +99,15 @@ def in_flight(edge: str = "spend/0", columns: str | None = None) -> RestorePoint
         parallelism=2,
         max_parallelism=MAX_PARALLELISM,
         rows={"0": 7},
+        kind=kind,
+        key_columns=key_columns,
     )
     rows = StateSnapshot(
         kind=IN_FLIGHT_KIND,
         handles={"0": InlineHandle(b"")},
         attributes=msgspec.to_builtins(about),
         slot=1,
+        key_groups=key_groups,
     )
     metadata = msgspec.structs.replace(found.metadata, parts={"in-flight": rows})
     return RestorePoint(metadata, found.folder)
@@ -122,6 +131,35 @@ def test_rows_in_flight_need_the_columns_that_they_have(may_drop: bool) -> None:
             allow_non_restored_state=may_drop,
         )
     assert caught.value.found == "user: int64"
+
+
+@pytest.mark.parametrize(
+    ("was", "found"),
+    [
+        ({"key_columns": ()}, "rows of a source, without keys"),
+        ({"key_columns": ("user", "town")}, "rows of a source, by user, town"),
+        ({"kind": "hash"}, "rows of an operator, by user"),
+        ({"kind": "forward", "key_columns": ()}, "rows of an operator, without keys"),
+        ({"kind": "", "key_columns": None, "key_groups": None}, "rows, without keys"),
+    ],
+)
+@pytest.mark.parametrize("may_drop", [False, True])
+def test_rows_in_flight_need_the_way_that_they_came_by(
+    was: dict[str, Any],
+    found: str,
+    may_drop: bool,  # noqa: FBT001
+) -> None:
+    """By another one they would be in wrong slots, or miss an operator."""
+    with pytest.raises(Invalid, match=r"7 rows in flight to input 0 of operator 'spend'") as caught:
+        check_fit(in_flight(**was), plan(), SOURCES, allow_non_restored_state=may_drop)
+    assert (caught.value.expected, caught.value.found) == ("rows of a source, by user", found)
+    assert "ignore_in_flight_of=5" in caught.value.fix
+
+
+def test_rows_in_flight_that_do_not_say_how_they_came_fit_by_their_keys() -> None:
+    """As those that were written before they said so."""
+    unknown = in_flight(kind="", key_columns=None)
+    check_fit(unknown, plan(), SOURCES, allow_non_restored_state=False)
 
 
 def test_rows_in_flight_of_one_checkpoint_may_be_ignored() -> None:

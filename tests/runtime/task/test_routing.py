@@ -13,6 +13,22 @@ STRICT = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 LOOSE = pa.schema([("id", pa.int64())])
 
 
+def test_room_is_told_of_where_restored_rows_took_it() -> None:
+    """They are not sent by the chain that waits for room."""
+    bell = Bell()
+    channel = Channel(100, Bell())
+    outlet = ChannelOutlet(channel, bell)
+    full = pa.record_batch([pa.array(range(50))], schema=STRICT)
+    channel.restore([full, full])
+    assert not outlet.has_room
+    for rings in (False, True):
+        assert channel.take() is not None
+        assert (outlet.has_room, bell.wait(0)) == (rings, rings)
+    outlet.send(full)
+    assert channel.take() is not None
+    assert not bell.wait(0), "no chain was told that there is no room"
+
+
 def test_rows_get_the_schema_of_the_edge_before_they_are_split() -> None:
     bell = Bell()
     channels = [Channel(1_000, Bell()) for _ in range(2)]
