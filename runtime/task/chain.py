@@ -251,7 +251,10 @@ class Chain:
         self._restored_first.append(channels)
 
     def next_overtaking_ms(self) -> int | None:
-        """When the first barrier overtakes the rows before it, unless they are processed sooner."""
+        """When the first barrier overtakes the rows before it, unless they are processed sooner.
+
+        On the clock by which its channels time barriers.
+        """
         if not self._overtaking or self._suspended_by is not None:
             return None
         due = map(self._overtaking_ms, self._overtaking)

@@ -1,7 +1,7 @@
 """The loop of a slot: which chain has the next turn, at a cost that follows those that have work.
 
     a channel has an element, an outlet has room, a commit has ended ─▶ the chain's bell ─┐
-    a tick is due, or a barrier may overtake ─▶ one heap for all chains ──────────────────┤
+    a tick is due, or a barrier may overtake ─▶ a heap for all chains ────────────────────┤
     a command of the driver ─▶ all chains ────────────────────────────────────────────────┤
     the chain has had a turn ─────────────────────────────────────────────────────────────┤
                                          look at the chain: room and work? ◀──────────────┘
@@ -74,6 +74,48 @@ class _Times:
         return self._backpressured_s + (0.0 if since_s is None else now_s - since_s)
 
 
+class _Moments:
+    """When chains have something to do, by one clock: one moment a chain."""
+
+    def __init__(self, chains: int) -> None:
+        self._awaited_ms: list[int | None] = [None] * chains
+        self._heap: list[tuple[int, int]] = []
+        """Moments and places; an entry is void if the chain awaits another by now."""
+
+    def wait(self, place: int, due_ms: int | None) -> None:
+        """The chain at this place awaits this moment from now on, or none."""
+        if due_ms == self._awaited_ms[place]:
+            return
+        self._awaited_ms[place] = due_ms
+        if due_ms is not None:
+            heappush(self._heap, (due_ms, place))
+            # An idle timeout moves with every batch: void entries would pile up until it is due.
+            if len(self._heap) > 2 * len(self._awaited_ms) + 64:
+                self._heap = [*{entry for entry in self._heap if not self._is_void(entry)}]
+                heapify(self._heap)
+
+    def take_due(self, now_ms: int) -> list[int]:
+        """The places whose moment has come; they await none then."""
+        due = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            entry = heappop(self._heap)
+            if not self._is_void(entry):
+                _, place = entry
+                self._awaited_ms[place] = None
+                due.append(place)
+        return due
+
+    def first_ms(self) -> int | None:
+        """The first moment that a chain awaits."""
+        while self._heap and self._is_void(self._heap[0]):
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def _is_void(self, entry: tuple[int, int]) -> bool:
+        due_ms, place = entry
+        return self._awaited_ms[place] != due_ms
+
+
 class SlotLoop:
     """Gives chains their turns. All but the bells is for the slot's thread.
 
@@ -87,11 +129,10 @@ class SlotLoop:
         self.turns = Turns(chains)
         self._chains: list[Chain] = []
         self._clock = clock
-        self._awaited_ms: list[int | None] = [None] * chains
-        """The next tick of each chain, as of when it was looked at last, if it was not due then; or
-        when a barrier overtakes rows in it, if that is sooner."""
-        self._ticks: list[tuple[int, int]] = []
-        """A heap of these, and places; an entry is void if the chain awaits another by now."""
+        self._ticks = _Moments(chains)
+        """The next tick of each chain, as of when it was looked at last, if it was not due then."""
+        self._overtakings = _Moments(chains)
+        """When a barrier overtakes rows in each chain, on the clock of `monotonic_ms`."""
         self._is_due = [False] * chains
         """Whether each chain has something to do by the clock, likewise."""
         self._held_back: set[int] = set()
@@ -110,6 +151,10 @@ class SlotLoop:
         self.bells[len(self._chains)].mark()
         self._chains.append(chain)
         self._times.append(_Times(self._clock.monotonic_s()))
+
+    def monotonic_ms(self) -> int:
+        """The time by which barriers wait: the time of day may be set back."""
+        return _ms(self._clock.monotonic_s())
 
     def look_at_all(self) -> None:
         """Look at every chain before the next turn."""
@@ -140,11 +185,13 @@ class SlotLoop:
         """How long there is nothing to do, unless a bell rings."""
         # Chains without room need no timeout: the receiver that makes room rings the bell.
         least_s = _TEND_HELD_BACK_EVERY_S if self._held_back else _TEND_EVERY_S
-        while self._ticks and self._is_void(self._ticks[0]):
-            heappop(self._ticks)
-        if self._ticks:
-            due_s = (self._ticks[0][0] - self._clock.now_ms()) / 1000
-            least_s = min(max(due_s, 0.001), least_s)
+        for moments, now_ms in (
+            (self._ticks, self._clock.now_ms()),
+            (self._overtakings, self.monotonic_ms()),
+        ):
+            due_ms = moments.first_ms()
+            if due_ms is not None:
+                least_s = min(max((due_ms - now_ms) / 1000, 0.001), least_s)
         return least_s
 
     def metrics(self, place: int) -> ChainMetrics:
@@ -181,41 +228,20 @@ class SlotLoop:
     def _look(self, place: int, now_ms: int, now_s: float) -> None:
         """Let a chain wait for a turn, if it has something to do and room for what comes of it."""
         chain = self._chains[place]
-        chain.overtake(now_ms)
+        chain.overtake(_ms(now_s))
         due_ms = chain.next_tick_ms()
         is_due = self._is_due[place] = due_ms is not None and due_ms <= now_ms
-        awaited = (None if is_due else due_ms, chain.next_overtaking_ms())
-        self._await_tick(place, min((each for each in awaited if each is not None), default=None))
+        self._ticks.wait(place, None if is_due else due_ms)
+        self._overtakings.wait(place, chain.next_overtaking_ms())
         has_work = is_due or chain.has_work
         has_room = not has_work or chain.has_room
         self._times[place].looked(now_s, is_blocked=not has_room)
         if has_work and has_room:
             self.turns.enter(place)
 
-    def _await_tick(self, place: int, due_ms: int | None) -> None:
-        if due_ms == self._awaited_ms[place]:
-            return
-        self._awaited_ms[place] = due_ms
-        if due_ms is not None:
-            heappush(self._ticks, (due_ms, place))
-            # An idle timeout moves with every batch: void entries would pile up until it is due.
-            if len(self._ticks) > 2 * len(self._chains) + 64:
-                self._ticks = [*{tick for tick in self._ticks if not self._is_void(tick)}]
-                heapify(self._ticks)
-
-    def _is_void(self, tick: tuple[int, int]) -> bool:
-        due_ms, place = tick
-        return self._awaited_ms[place] != due_ms
-
     def _look_at_due(self, now_ms: int, now_s: float) -> None:
-        due = []
-        while self._ticks and self._ticks[0][0] <= now_ms:
-            tick = heappop(self._ticks)
-            if not self._is_void(tick):
-                _, place = tick
-                self._awaited_ms[place] = None
-                due.append(place)
-        for place in due:
+        due = (*self._ticks.take_due(now_ms), *self._overtakings.take_due(_ms(now_s)))
+        for place in dict.fromkeys(due):
             self._look(place, now_ms, now_s)
 
     def _tend_some(self, now_s: float) -> None:
@@ -233,3 +259,7 @@ class SlotLoop:
         if is_held_back is not (place in self._held_back):
             (self._held_back.add if is_held_back else self._held_back.remove)(place)
             self.bells[place].mark()
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

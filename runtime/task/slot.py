@@ -246,7 +246,7 @@ class Slot:
             inputs = chain_inputs(plan, chain_plan, self._channels, self._source_alignment_ms)
             for each in inputs:
                 each.channel.bell = bell
-                each.channel.time_barriers(self._clock.now_ms)
+                each.channel.time_barriers(self.loop.monotonic_ms)
             chain = Chain(
                 chain_plan,
                 inputs,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pyarrow as pa
@@ -68,6 +69,19 @@ def test_a_barrier_waits_behind_rows_of_a_source_only_so_long(make: Callable[...
     (found,) = in_flight_parts(answer.in_flight)
     assert (found.about.edge, found.about.rows) == ("spend/0", {"0": len(ORDERS)})
     assert stage.slot.rows() > 0, "and processed afterwards"
+    stage.slot.close()
+
+
+def test_a_clock_that_is_set_back_does_not_delay_barriers(make: Callable[..., Stage]) -> None:
+    stage = make()
+    with patch.object(stage.clock, "now_ms", lambda: 3_600_000):
+        stage.slot.open()
+        stage.orders(*ORDERS)
+        stage.offer(Barrier(1))
+    stage.clock.advance(TIMEOUT_MS)
+    stage.work()
+    (found,) = in_flight_parts(stage.driver.wait(Acknowledge).in_flight)
+    assert found.about.rows == {"0": len(ORDERS)}
     stage.slot.close()
 
 

@@ -20,7 +20,7 @@ def checked_step(slot: Slot) -> bool:
     for place, chain in enumerate(slot.chains):
         if not chain.has_room or not (chain.has_work or chain.is_due(now_ms)):
             continue
-        awaited_ms = loop._awaited_ms[place]
+        awaited_ms = loop._ticks._awaited_ms[place]
         is_due = awaited_ms is not None and awaited_ms <= now_ms
         if not (loop.turns._is_waiting[place] or loop.bells[place].has_rung or is_due):
             raise Broken(f"chain {chain.plan.chain_id!r} could go on, and gets no turn")
