@@ -89,8 +89,10 @@ def _read(path: str, source: str) -> bytes:
 
 def _root(content: bytes, source: str) -> yaml.Node | None:
     """The document as nodes: nothing is made of them, whatever tags they have."""
+    loader: yaml.SafeLoader | None = None
     try:
-        node: yaml.Node | None = yaml.compose(content, Loader=yaml.SafeLoader)
+        loader = yaml.SafeLoader(content)
+        node: yaml.Node | None = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         # Not its own text, which quotes the line: that may have a password.
         mark = error.problem_mark or error.context_mark
@@ -103,6 +105,13 @@ def _root(content: bytes, source: str) -> yaml.Node | None:
     except (yaml.YAMLError, RecursionError, UnicodeError) as error:
         raise Invalid(
             "the file of options is not YAML", where=source, found=type(error).__name__
+        ) from None
+    except (OverflowError, ValueError):  # PyYAML makes characters and numbers without checks
+        line = "" if loader is None else f", line {loader.get_mark().line + 1}"
+        raise Invalid(
+            "the file of options is not YAML",
+            where=f"{source}{line}",
+            found="no such character or number",
         ) from None
     return node
 
