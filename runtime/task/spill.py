@@ -1,12 +1,14 @@
 """Rows on local disk: what is staged beyond the slot's budget of memory, as streams of Arrow IPC.
 
-A file is read back by mapping it, batch by batch, and loses its name when it is opened for that. So
-its room on the disk is free again when the last of its batches has been processed.
+A file is read back by mapping it, batch by batch. It loses its name when it is read to its end, and
+no checkpoint is to store rows of it. So its room on the disk is free again when the last of its
+batches has been processed.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -69,15 +71,38 @@ class Spill:
                 self._directory.close()
 
 
+class _Name:
+    """The name of a file, which is removed when nothing refers to this any more, or by `remove`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.remove = weakref.finalize(self, _remove, path)
+
+    def stream(self) -> Any:
+        """A reader of the batches. The file is mapped as long as there is this, or one of them."""
+        with pa.memory_map(str(self.path)) as file:
+            return pa.ipc.open_stream(file.read_buffer())
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """The batches of a mapped file from some number on."""
+    """The batches of a file from some number on."""
 
-    mapped: pa.Buffer
+    name: _Name
     first: int
+    left: int
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        return islice(pa.ipc.open_stream(self.mapped), self.first, None)
+        # Mapped for this alone: many files may wait for a checkpoint.
+        try:
+            yield from islice(self.name.stream(), self.first, None)
+        except (pa.ArrowException, OSError) as error:
+            raise _not_as_written(self.name.path, self.left, str(error)) from error
 
 
 class SpillFile:
@@ -85,10 +110,10 @@ class SpillFile:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._path = path
+        self._name: _Name | None = _Name(path)
         self._written_bytes = 0
         self._left = self._read = 0
         self._batches: Any = None
-        self._buffer: pa.Buffer | None = None
         with self._writing():
             self._sink = pa.BufferedOutputStream(pa.OSFile(str(path), "wb"), _BUFFER_BYTES)
             self._writer = pa.ipc.new_stream(self._sink, schema)
@@ -138,45 +163,29 @@ class SpillFile:
         """
         try:
             if self._batches is None:
-                self._batches = pa.ipc.open_stream(self._mapped())
-            self._left -= 1
-            self._read += 1
-            return self._batches.read_next_batch()
+                assert self._name is not None
+                self._batches = self._name.stream()
+            batch = self._batches.read_next_batch()
         except (pa.ArrowException, OSError, StopIteration) as error:
-            raise self._not_as_written(str(error)) from error
-
-    def _not_as_written(self, found: str) -> Corrupt:
-        return Corrupt(
-            "staged rows cannot be read back from local disk",
-            where=str(self._path),
-            expected=f"{self._left + 1} more batches",
-            found=found or "the end of the file",
-            fix="The job starts again from its last checkpoint; let no other program change "
-            "files in this directory",
-        )
+            raise _not_as_written(self._path, self._left, str(error)) from error
+        self._left -= 1
+        self._read += 1
+        if not self.has_more:
+            self._batches = self._name = None
+        return batch
 
     def rest(self) -> _Rest:
         """The batches that are not read yet, to be read beside them; the file goes on as it is.
 
-        Raises:
-            Corrupt: the file is not as it was written.
+        There are some. The file stays on the disk as long as this is referred to.
         """
-        try:
-            return _Rest(self._mapped(), self._read)
-        except (pa.ArrowException, OSError) as error:
-            raise self._not_as_written(str(error)) from error
-
-    def _mapped(self) -> pa.Buffer:
-        if self._buffer is None:
-            with pa.memory_map(str(self._path)) as file:
-                self._buffer = file.read_buffer()
-            self._path.unlink()
-        return self._buffer
+        assert self._name is not None
+        return _Rest(self._name, self._read, self._left)
 
     def discard(self) -> None:
         """Remove the file, by any thread. The thread that writes may go on to write, and `seal`."""
-        with suppress(OSError):
-            self._path.unlink()
+        if self._name is not None:
+            self._name.remove()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -190,3 +199,14 @@ class SpillFile:
             raise Invalid(
                 "rows cannot be staged on local disk", where=str(self._path), found=str(error)
             ) from error
+
+
+def _not_as_written(path: Path, left: int, found: str) -> Corrupt:
+    return Corrupt(
+        "staged rows cannot be read back from local disk",
+        where=str(path),
+        expected=f"{left} more batches",
+        found=found or "the end of the file",
+        fix="The job starts again from its last checkpoint; let no other program change "
+        "files in this directory",
+    )

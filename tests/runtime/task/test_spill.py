@@ -293,6 +293,36 @@ def test_a_barrier_overtakes_rows_in_the_channel_in_memory_and_on_disk(scene: Sc
     assert [taken_value(batch) for batch in in_flight.batches()] == [*range(1, 12)], "and again"
 
 
+def test_files_that_wait_for_a_checkpoint_are_mapped_one_at_a_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mapped they would count to the memory of the slot, as many rows as a split has."""
+    monkeypatch.setattr(spill_module, "_FILE_BYTES", 2 * MIB)
+    scene.push(*map(a_mebibyte, range(24)))
+    scene.admit()
+    scene.staging.mark("s", 2, Barrier(7))
+    files = scene.files()
+    assert len(files) == 10
+    _, rows = scene.channel.overtake()
+    assert not mapped_files(scene.folder)
+    while scene.channel.take() is not None:
+        assert len(mapped_files(scene.folder)) <= 2, "one in the channel, one that is read"
+    assert scene.files() == files, "the checkpoint is still to be written"
+    in_flight = OvertakenRows("e", 0, rows)
+    del rows
+    for number, batch in enumerate(in_flight.batches()):
+        assert taken_value(batch) == number
+        assert len(mapped_files(scene.folder)) <= 2
+    del batch, in_flight
+    assert not mapped_files(scene.folder)
+    assert not scene.files()
+
+
+def mapped_files(folder: Path) -> set[str]:
+    lines = Path("/proc/self/maps").read_text("utf-8").splitlines()
+    return {line.split(maxsplit=5)[5] for line in lines if str(folder) in line}
+
+
 def test_a_barrier_that_gets_into_the_channel_is_there_once(scene: Scene) -> None:
     scene.push(*map(a_mebibyte, range(3)))
     scene.admit()
