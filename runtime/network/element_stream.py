@@ -24,6 +24,7 @@ __all__ = [
     "PULSE",
     "PULSE_S",
     "check_schema",
+    "piece_bytes",
     "pieces",
 ]
 
@@ -39,6 +40,16 @@ ACKNOWLEDGED = b"a"
 PULSE_S = 0.5
 PIECE_BYTES = 4 << 20
 """Larger batches are sent in pieces: gRPC has a limit of 2 GiB, and buffers a message whole."""
+
+_LEAST_PIECE_BYTES = 64 << 10
+
+
+def piece_bytes(capacity_bytes: int) -> int:
+    """The size of pieces for a channel of that capacity, which it exceeds by one at most.
+
+    A piece that alone is larger than the channel waits until that is empty.
+    """
+    return min(PIECE_BYTES, max(_LEAST_PIECE_BYTES, capacity_bytes // 4))
 
 
 def pieces(batch: pa.RecordBatch, limit_bytes: int) -> Iterator[pa.RecordBatch]:

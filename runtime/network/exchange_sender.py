@@ -23,7 +23,7 @@ import pyarrow as pa
 from holdfast.runtime.columns.types import copied, detached, has_dictionary
 from holdfast.runtime.network.connection import Connection, Stream
 from holdfast.runtime.network.credentials import Credentials
-from holdfast.runtime.network.element_stream import ACKNOWLEDGED, PIECE_BYTES, PULSE_S, pieces
+from holdfast.runtime.network.element_stream import ACKNOWLEDGED, PULSE_S, piece_bytes, pieces
 from holdfast.runtime.network.exchange_frames import (
     FRAMES,
     Frame,
@@ -40,7 +40,6 @@ from holdfast.storage import HoldfastError, Invalid, SystemClock, Unavailable
 
 __all__ = ["ExchangeSender", "OutgoingChannel"]
 
-_LEAST_PIECE_BYTES = 64 << 10
 # Up to here a copy costs less than a frame does.
 _JOIN_BYTES = 256 << 10
 _CLOSE_TIMEOUT_S = 5.0
@@ -64,8 +63,7 @@ class OutgoingChannel:
         bell: Rings,
     ) -> None:
         self._capacity_bytes = capacity_bytes
-        # A piece that alone is larger than the receiver's channel waits until that is empty.
-        self._piece_bytes = min(PIECE_BYTES, max(_LEAST_PIECE_BYTES, capacity_bytes // 4))
+        self._piece_bytes = piece_bytes(capacity_bytes)
         self._least_bytes = min(_JOIN_BYTES, self._piece_bytes)
         self._changed = changed
         self.bell = bell

@@ -11,7 +11,13 @@ import msgspec
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.network.authentication import Authentication
 from holdfast.runtime.network.credentials import Credentials
-from holdfast.runtime.network.element_stream import ACKNOWLEDGED, PULSE, check_schema
+from holdfast.runtime.network.element_stream import (
+    ACKNOWLEDGED,
+    PULSE,
+    check_schema,
+    piece_bytes,
+    pieces,
+)
 from holdfast.runtime.network.exchange_receiver import (
     STREAM_ERRORS,
     ExchangeReceiver,
@@ -148,12 +154,14 @@ class SlotServer:
 
     def _receive_push(self, key: PushKey, reader: Any) -> None:
         channel = self._staging.channel(key.source, key.edge)
+        most_bytes = piece_bytes(channel.capacity_bytes)
         push = self._staging.open(key)
         try:
             self._check_schema(channel, reader, str(key))
             for chunk in chunks(reader, str(key), lambda: self._is_closing):
                 if chunk.data is not None:
-                    self._staging.add(push, chunk.data)
+                    for piece in pieces(chunk.data, most_bytes):
+                        self._staging.add(push, piece)
             self._staging.complete(push)
         finally:
             self._staging.abandon(push)

@@ -163,6 +163,19 @@ def test_a_batch_of_more_than_a_hundred_megabytes(slot: Slot, client: SlotClient
     assert pa.concat_batches([each for each in taken if isinstance(each, pa.RecordBatch)]) == large
 
 
+def test_a_large_batch_fills_a_small_channel_no_further_than_by_a_small_piece() -> None:
+    slot = Slot(capacity_bytes=128 << 10)
+    large = rows(*range(1 << 18))
+    with slot.server, SlotClient(slot.server.address, TRUSTED) as client:
+        client.push_all(KEY, SCHEMA, [large])
+        client.call(admit(1, 0, (0, 7)))
+        taken: list[object] = []
+        while len(taken) < large.num_rows:
+            assert 0 < slot.source.size_bytes <= (128 + 64) << 10
+            taken += slot.take_values(slot.source, 1)
+    assert taken == large.column(0).to_pylist()
+
+
 def test_closing_the_server_ends_a_push_that_says_nothing(slot: Slot, client: SlotClient) -> None:
     with client.push(KEY, SCHEMA) as push:
         push.add(rows(1))
