@@ -55,12 +55,14 @@ def piece_bytes(capacity_bytes: int) -> int:
 def pieces(batch: pa.RecordBatch, limit_bytes: int) -> Iterator[pa.RecordBatch]:
     """The rows of a batch in order, in batches of about that size, and at least a row in each.
 
-    Dictionaries do not count: the pieces share them, and they are sent once.
+    Dictionaries do not count, since the pieces share them. But what the pieces count for in a
+    channel has them, so no piece is much smaller than they are.
     """
     if batch.nbytes <= limit_bytes or batch.num_rows <= 1:
         yield batch
         return
     shared = batch.slice(0, 0).nbytes
+    limit_bytes = max(limit_bytes, shared)
     waiting = [batch]
     while waiting:
         piece = waiting.pop()

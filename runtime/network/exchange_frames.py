@@ -6,9 +6,10 @@
     c <grants>          on the way back: what the receiver has room for, by edge
 
 Edges are numbers, in the order in which the stream's opening names them. Data is a message of Arrow
-IPC in one column of bytes, since all batches of a Flight stream have one schema. Rows with
-dictionaries are a whole stream of IPC: a message alone has no dictionaries. Frames with other
-first letters are those of any stream, see `element_stream.py`.
+IPC in one column of bytes, since all batches of a Flight stream have one schema. A message alone
+has no dictionaries: the rows of an edge with dictionaries are one stream of IPC, of which each
+frame has the next part, with dictionaries only where they have changed. Frames with other first
+letters are those of any stream, see `element_stream.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import RawIOBase
 from typing import Any, NamedTuple
 
 import msgspec
@@ -108,12 +110,13 @@ def decode_grants(data: bytes, edges: int) -> list[Grant]:
 
 
 class RowFrames:
-    """Makes the frames of rows of one edge."""
+    """Makes the frames of rows of one edge, which are read in the order in which they are made."""
 
     def __init__(self, edge: int, schema: pa.Schema) -> None:
         self._edge = edge
-        self._has_dictionary = _has_dictionary(schema)
         self._schema = schema
+        self._written = _Written() if _has_dictionary(schema) else None
+        self._writer: Any = None
 
     def frame(self, batches: Sequence[pa.RecordBatch]) -> Frame:
         """The frame of these rows; several batches have no dictionaries, and come as one.
@@ -124,14 +127,50 @@ class RowFrames:
         for each in batches:
             check_schema(self._schema, each.schema, where=f"edge {self._edge}")
         batch = batches[0]
-        if len(batches) > 1:  # whether nulls are allowed may differ, and is not joined
-            columns = [each.columns for each in batches]
-            batch = pa.concat_batches(
-                [pa.RecordBatch.from_arrays(each, schema=self._schema) for each in columns]
-            )
-        data = _stream_of(batch) if self._has_dictionary else batch.serialize()
+        if len(batches) > 1:
+            batch = pa.concat_batches([_as_of(self._schema, each) for each in batches])
+        data = batch.serialize() if self._written is None else self._next_part(batch, self._written)
         size = sum(map(size_bytes, batches))
         return Frame(_ROWS + _EDGE_AND_SIZE.pack(self._edge, size), _as_data(data))
+
+    def _next_part(self, batch: pa.RecordBatch, written: _Written) -> pa.Buffer:
+        if self._writer is None:
+            self._writer = pa.ipc.new_stream(pa.PythonFile(written, mode="w"), self._schema)
+        self._writer.write_batch(_as_of(self._schema, batch))
+        return written.take()
+
+
+class _Written(RawIOBase):
+    """What a writer of Arrow has written, since it was taken last."""
+
+    def __init__(self) -> None:
+        self._sink = pa.BufferOutputStream()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._sink.write(data)
+        return len(data)
+
+    def take(self) -> pa.Buffer:
+        sink, self._sink = self._sink, pa.BufferOutputStream()
+        return sink.getvalue()
+
+
+class _Arrived(RawIOBase):
+    """What a reader of Arrow is to read next. Not copied: rows refer to the frame they came in."""
+
+    def __init__(self) -> None:
+        self.left = pa.py_buffer(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> Any:
+        size = len(self.left) if size < 0 else min(size, len(self.left))
+        data, self.left = self.left.slice(0, size), self.left.slice(size)
+        return data
 
 
 class Received(NamedTuple):
@@ -151,6 +190,8 @@ class FrameReader:
 
     def __post_init__(self) -> None:
         self._schemas: dict[int, tuple[pa.Schema, bool]] = {}
+        self._streams: dict[int, tuple[_Arrived, Any]] = {}
+        """Of edges with dictionaries: what has arrived, and who reads it."""
 
     def read(self, chunk: Any) -> Received | None:
         """The element in a chunk of the stream; None if it has none.
@@ -188,7 +229,17 @@ class FrameReader:
         schema, is_stream = self._schemas[edge]
         if not is_stream:
             return pa.ipc.read_record_batch(data, schema)
-        batch: pa.RecordBatch = pa.ipc.open_stream(data).read_next_batch()
+        if edge in self._streams:
+            arrived, reader = self._streams[edge]
+            arrived.left = data
+        else:
+            arrived = _Arrived()
+            arrived.left = data
+            reader = pa.ipc.open_stream(pa.PythonFile(arrived, mode="r"))
+            self._streams[edge] = arrived, reader
+        batch: pa.RecordBatch = reader.read_next_batch()
+        if len(arrived.left):
+            raise _unreadable(f"{len(arrived.left)} bytes after its rows")
         check_schema(schema, batch.schema, where=f"edge {self.edges[edge]!r}")
         return batch
 
@@ -212,11 +263,9 @@ def _has_dictionary(schema: pa.Schema) -> bool:
     return any(map(has_dictionary, schema.types))
 
 
-def _stream_of(batch: pa.RecordBatch) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
+def _as_of(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with the schema of its edge: whether nulls are allowed may differ."""
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def _as_data(message: pa.Buffer) -> pa.RecordBatch:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from holdfast.runtime.network.element_stream import pieces
 from holdfast.runtime.network.exchange_frames import (
     Frame,
     FrameReader,
@@ -60,6 +61,64 @@ def test_batches_that_differ_in_whether_nulls_are_allowed_are_framed_as_one(
     received = read(reader, RowFrames(0, SCHEMA).frame(batches))
     assert received is not None
     assert received.element == pa.concat_batches([ROWS, ROWS])
+
+
+def worded(words: pa.Array, *places: int) -> pa.RecordBatch:
+    return pa.record_batch(
+        {"word": pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), words)}
+    )
+
+
+def test_dictionaries_are_sent_when_they_change_and_not_with_each_frame() -> None:
+    many, few = pa.array([f"word {i}" for i in range(10_000)]), pa.array(["a", "b"])
+    batches = [
+        worded(many, 0, 9999),
+        worded(many, 1, 2, 3).slice(1),
+        worded(pa.array(many.to_pylist()), 4),  # as another batch of a scan has it
+        worded(few, 1, 0),
+        worded(few),
+        worded(many, 5),
+    ]
+    schema = batches[0].schema
+    frames, reader = RowFrames(0, schema), FrameReader(["x"], [schema])
+    read(reader, schema_frame(0, schema))
+    sizes, found = [], []
+    for batch in batches:
+        frame = frames.frame([batch])
+        received = read(reader, frame)
+        assert received is not None
+        assert isinstance(received.element, pa.RecordBatch)
+        found.append(received.element)
+        assert frame.data is not None
+        sizes.append(frame.data.num_rows)
+    for expected, batch in zip(batches, found, strict=True):
+        batch.validate(full=True)
+        assert batch.to_pylist() == expected.to_pylist()
+    whole = many.nbytes
+    assert [size > whole for size in sizes] == [True, False, False, False, False, True]
+    assert max(sizes[1:5]) < whole // 10
+
+
+def test_a_frame_of_a_stream_with_dictionaries_has_one_batch_and_no_more() -> None:
+    batch = worded(pa.array(["a", "b"]), 1, 0)
+    frames, reader = RowFrames(0, batch.schema), FrameReader(["x"], [batch.schema])
+    read(reader, schema_frame(0, batch.schema))
+    first, second = frames.frame([batch]), frames.frame([batch])
+    assert first.data is not None
+    assert second.data is not None
+    longer = pa.concat_batches([first.data, second.data])
+    for bad in (first._replace(data=first.data.slice(0, 40)), first._replace(data=longer)):
+        other = FrameReader(["x"], [batch.schema])
+        read(other, schema_frame(0, batch.schema))
+        with pytest.raises(Invalid, match="a frame in a stream cannot be read"):
+            read(other, bad)
+
+
+def test_pieces_are_not_much_smaller_than_the_dictionaries_that_they_share() -> None:
+    batch = worded(pa.array([f"word {i}" for i in range(10_000)]), *range(10_000))
+    parts = list(pieces(batch, 1000))
+    assert sum(part.num_rows for part in parts) == batch.num_rows
+    assert sum(map(size_bytes, parts)) <= 2 * batch.nbytes
 
 
 def test_rows_that_do_not_fit_are_not_framed() -> None:
