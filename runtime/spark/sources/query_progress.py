@@ -96,6 +96,8 @@ _SETTINGS = {
     _FILES: "org.apache.hadoop.fs.local.RawLocalFs",
 }
 _lock = threading.Lock()
+_LONGEST_START_S = 10.0
+"""A start that takes longer does not hold up those of other sources and jobs."""
 
 
 @contextmanager
@@ -106,7 +108,9 @@ def query_settings(spark: SparkSession) -> Iterator[None]:
     reads them once, when it starts.
     """
     context: Any = spark.sparkContext
-    with _lock:
+    # Without it, a query may miss these settings, and is slower.
+    is_alone = _lock.acquire(timeout=_LONGEST_START_S)
+    try:
         said = set(spark.conf.getAll)
         if context._jsc.hadoopConfiguration().get(_FILES) != _WITH_CHECKSUMS:
             said.add(_FILES)
@@ -118,3 +122,6 @@ def query_settings(spark: SparkSession) -> Iterator[None]:
         finally:
             for key in ours:
                 spark.conf.unset(key)
+    finally:
+        if is_alone:
+            _lock.release()

@@ -82,6 +82,33 @@ def _new_query_id() -> str:
     return str(UUID(entropy.token() + entropy.token(), version=4))
 
 
+class _QueryIds:
+    """Gives the queries of a run their ids: all attempts the same one, of which one runs at a time.
+
+    It is never that of the restored position: Spark would stop a query of another run that has it.
+    """
+
+    def __init__(self) -> None:
+        self._id = _new_query_id()
+        self._is_taken = False
+
+    def take(self) -> str:
+        """The id of the next query.
+
+        Another one if the last query was not seen to stop: Spark would wait for it, without a
+        limit, when the next one starts, or stop that when the last one starts late.
+        """
+        if self._is_taken:
+            self._id = _new_query_id()
+        self._is_taken = True
+        return self._id
+
+    def give_back(self, query_id: str) -> None:
+        """There is no query of this id any more."""
+        if query_id == self._id:
+            self._is_taken = False
+
+
 @dataclass(frozen=True)
 class QuerySourcePlan:
     """A streaming DataFrame, to be read from where a checkpoint says."""
@@ -90,12 +117,10 @@ class QuerySourcePlan:
     _beginning: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
     """The files of the first query's log before its first batch: where the run began to read. A
     later attempt without a checkpoint begins there too, and not at what is "latest" by then."""
-    _query_id: str = field(default_factory=_new_query_id, init=False, repr=False)
-    """The id of the queries of all attempts, of which one runs at a time. Never that of the
-    restored position: Spark would stop a query of another run that has it."""
+    _ids: _QueryIds = field(default_factory=_QueryIds, init=False, repr=False)
 
     def open(self, opening: SourceOpening) -> Source:
-        return _QuerySource(self.frame, opening, self._beginning, self._query_id)
+        return _QuerySource(self.frame, opening, self._beginning, self._ids)
 
 
 class _QuerySource(Source):
@@ -106,7 +131,7 @@ class _QuerySource(Source):
         source: SourceFrame,
         opening: SourceOpening,
         beginning: dict[str, bytes],
-        query_id: str,
+        ids: _QueryIds,
     ) -> None:
         self.uid = opening.uid
         self._source = source
@@ -122,7 +147,8 @@ class _QuerySource(Source):
         """Spark has started the query, or could not."""
         self._time = SourceTime(source.watermark)
         self._idleness = Idleness(None, 0)
-        files = with_query_id(self._files_to_begin_with(opening.restored), query_id)
+        self._ids, self._query_id = ids, ids.take()
+        files = with_query_id(self._files_to_begin_with(opening.restored), self._query_id)
         self._directory = _make_log(self.uid, files)
         self._log = self._directory.path
 
@@ -146,6 +172,8 @@ class _QuerySource(Source):
             feed.reads_backlog(is_read=True)
         try:
             with query_settings(self._frame.sparkSession):
+                if feed.is_over:  # it ended while queries of other sources were being started
+                    return
                 self._query = writer.start()
         except Exception as error:  # noqa: BLE001 - whatever it is, the attempt fails by it
             self._report_failure(feed, error)
@@ -194,6 +222,7 @@ class _QuerySource(Source):
             finally:
                 with suppress(Exception):
                     quiet.end()
+        self._ids.give_back(self._query_id)
         with suppress(OSError, HoldfastError):  # the attempt ends; without it the next begins anew
             self._note_beginning()
         self._directory.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -47,6 +49,13 @@ class SlowFrame:
                 clock=SystemClock(),
             )
         )
+
+    def query_id(self) -> str:
+        """The id in the log of the latest query that was to start."""
+        name, location = self.writeStream.option.call_args.args
+        assert name == "checkpointLocation"
+        metadata = Path(location.removeprefix("file://")) / "metadata"
+        return str(json.loads(metadata.read_text())["id"])
 
     def _start(self) -> Any:
         self.is_starting.set()
@@ -97,3 +106,60 @@ def test_without_a_query_there_is_no_position(frame: SlowFrame, events: EventQue
         source.store(source.position(), 1, completed=None)
     feed.close()
     source.stop()
+
+
+def test_the_queries_of_a_run_have_one_id_as_long_as_each_is_seen_to_stop(
+    frame: SlowFrame, events: EventQueue
+) -> None:
+    """Spark waited for one that hung, without a limit, and no job could start a query."""
+    frame.may_start.set()
+    ids = []
+
+    def attempt() -> Source:
+        source = frame.open()
+        feed = Feed(source, [], {}, events)
+        source.start(feed)
+        ids.append(frame.query_id())
+        feed.close()
+        return source
+
+    attempt().stop()
+    hanging = attempt()
+    last = attempt()
+    hanging.stop()
+    attempt().stop()
+    last.stop()
+    assert ids[0] == ids[1]
+    assert len({*ids[1:]}) == 3
+
+
+def test_a_query_is_not_started_for_an_attempt_that_is_over(
+    frame: SlowFrame, events: EventQueue
+) -> None:
+    source = frame.open()
+    feed = Feed(source, [], {}, events)
+    feed.close()
+    source.start(feed)
+    source.stop()
+    assert not frame.is_starting.is_set()
+
+
+def test_a_start_that_hangs_does_not_hold_up_others_for_long(
+    frame: SlowFrame, events: EventQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = "holdfast.runtime.spark.sources.query_progress"
+    monkeypatch.setattr(f"{progress}._LONGEST_START_S", 0.1)
+    other_frame = SlowFrame()
+    other_frame.may_start.set()
+    hanging, other = frame.open(), other_frame.open()
+    starting = threading.Thread(target=hanging.start, args=(Feed(hanging, [], {}, events),))
+    starting.start()
+    assert frame.is_starting.wait(60)
+    feed = Feed(other, [], {}, events)
+    other.start(feed)
+    assert other_frame.is_starting.is_set()
+    feed.close()
+    other.stop()
+    frame.may_start.set()
+    starting.join()
+    hanging.stop()
