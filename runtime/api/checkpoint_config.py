@@ -157,7 +157,7 @@ class CheckpointConfig:
 
     def _check_backlog(self) -> None:
         backlog_ms, interval_ms = self.interval_during_backlog_ms, self.interval_ms
-        if backlog_ms is None or (interval_ms is not None and not 0 < backlog_ms < interval_ms):
+        if not backlog_ms or (interval_ms is not None and backlog_ms >= interval_ms):
             return
         raise Invalid(
             "checkpoints would be more frequent during a backlog than at other times",

@@ -162,7 +162,9 @@ def choose_checkpointing(
     try:
         return replace(config, **chosen)
     except Invalid as error:  # each source agrees with itself, and two do not with each other
-        where = options.origins(contradicting(CHECKPOINTING, chosen, error))
+        where = options.origins(
+            contradicting(CHECKPOINTING, chosen, error), map(CHECKPOINTING.argument, passed)
+        )
         raise error.replaced(where=where) from error
 
 

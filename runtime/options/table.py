@@ -133,13 +133,17 @@ class GivenOptions:
             if key != OPTIONS.option(argument).key
         )
 
-    def origins(self, arguments: Iterable[str]) -> str:
-        """Where arguments are set, for errors: in the program, or in the first of the sources."""
-        left, told = set(arguments), []
+    def origins(self, arguments: Iterable[str], code: Iterable[str]) -> str:
+        """Where arguments are set, for errors: in the program, or in the first of the sources.
+
+        `code` are those that the program sets: what sources say of them has no effect.
+        """
+        asked, own = set(arguments), set(code)
+        left, told = asked - own, []
         for settings in self.sources:
             told += [settings.where(settings.keys[each]) for each in settings.keys if each in left]
             left.difference_update(settings.keys)
-        return "; ".join((*told, "the program") if left else told)
+        return "; ".join((*told, "the program") if asked & own else told)
 
     def choose(self, owner: Owner, code: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of an owner that any source sets; `code` has those that the program sets.

@@ -172,6 +172,7 @@ def test_checkpoints_are_not_more_frequent_during_a_backlog() -> None:
     for written, interval_ms in (("2s", 2_000), ("1min", 60_000), ("0s", 0), (0, 0)):
         config = CheckpointConfig(interval="2s", interval_during_backlog=written)
         assert config.interval_during_backlog_ms == interval_ms
+    assert CheckpointConfig(interval_during_backlog=0).interval_during_backlog_ms == 0
     for interval in ("2s", None):
         with pytest.raises(Invalid, match="more frequent during a backlog") as caught:
             CheckpointConfig(interval=interval, interval_during_backlog="1s")

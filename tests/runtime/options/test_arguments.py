@@ -414,6 +414,24 @@ def test_a_contradiction_of_two_sources_names_both() -> None:
         layered(replace(UNSAID, checkpointing=CheckpointConfig(max_concurrent=2)), file=pause)
 
 
+def test_a_contradiction_names_no_line_that_has_no_effect() -> None:
+    own = replace(UNSAID, checkpointing=CheckpointConfig(min_pause="2 s"))
+    file = {f"{CHECKPOINTS}min-pause": "0 s", f"{CHECKPOINTS}max-concurrent-checkpoints": "2"}
+    pause = {f"{CHECKPOINTS}min-pause": "3 s"}
+    with pytest.raises(Invalid, match=r"\[x\.yaml, line 2, .*-checkpoints; the program\]"):
+        layered(own, file=file, session=pause)
+    with pytest.raises(Invalid, match=r"\[x\.yaml, line 2, .*-checkpoints; the session, [^;]*\]"):
+        layered(file={"log.level": "OFF", **dict([file.popitem()])}, session=pause)
+
+
+def test_a_shared_file_may_turn_off_checkpoints_of_backlogs() -> None:
+    file = {f"{CHECKPOINTS}interval-during-backlog": "0"}
+    found = layered(file=file).checkpointing
+    assert (found.interval_ms, found.interval_during_backlog_ms) == (None, 0)
+    own = replace(UNSAID, checkpointing="2 s")
+    assert layered(own, file=file).checkpointing.interval_during_backlog_ms == 0
+
+
 def test_options_that_need_each_other_may_come_from_two_sources() -> None:
     file = {f"{CHECKPOINTS}interval": "1 s", f"{CHECKPOINTS}timeout": "1 h"}
     line = {f"{CHECKPOINTS}interval-during-backlog": "9 s", f"{CHECKPOINTS}min-pause": "20 min"}
