@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 LATEST = "latest"
+_NOT_NULL = " not null"
+"""As `listed` shows it of a column, or of a part of its values."""
 
 
 def find_restore_point(
@@ -137,7 +139,7 @@ def _check_in_flight(point: RestorePoint, plan: JobPlan, *, may_drop: bool) -> N
             )
         if edge is None:
             continue
-        if each.about.columns != listed(edge.schema):
+        if not _have_room(listed(edge.schema), each.about.columns):
             raise Invalid(
                 f"{point} has rows in flight to operator {edge.target!r} with other columns than "
                 "it reads now",
@@ -158,6 +160,20 @@ def _check_in_flight(point: RestorePoint, plan: JobPlan, *, may_drop: bool) -> N
                 found=was,
                 fix=f"{fix}; or {losing}",
             )
+
+
+def _have_room(columns: str, stored: str) -> bool:
+    """Whether they are the columns that are stored, except that more of them may be null."""
+    first, *others = stored.split(_NOT_NULL)
+    if not columns.startswith(first):
+        return False
+    left = columns.removeprefix(first)
+    for piece in others:
+        left = left.removeprefix(_NOT_NULL)
+        if not left.startswith(piece):
+            return False
+        left = left.removeprefix(piece)
+    return not left
 
 
 def _came_as_now(each: InFlightPart, edge: EdgePlan) -> bool:

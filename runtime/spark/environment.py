@@ -353,7 +353,7 @@ class StreamEnvironment:
                 claim_mode=restoring.claim_mode,
                 open_storage=opens,
             )
-            beginning = ignoring_rows_in_flight(beginning, restoring.ignore_in_flight_of)
+            beginning = ignoring_rows_in_flight(beginning, restoring.ignore_in_flight_of, plan)
             if isinstance(beginning, JobResult):
                 handle = _ended(beginning, job, plan)
             else:

@@ -28,7 +28,7 @@ from holdfast.backends.snapshots.in_flight import (
     write_in_flight,
 )
 from holdfast.runtime.api.errors import NotOpened, operator_named
-from holdfast.runtime.columns.types import detached, listed
+from holdfast.runtime.columns.types import cast_to, detached, listed
 from holdfast.runtime.planning.job_plan import EdgePlan, JobPlan
 from holdfast.runtime.protocol.elements import size_bytes
 from holdfast.runtime.task.channel import WaitingRows
@@ -257,7 +257,10 @@ def read_restored(
                 # in order there.
                 place = (edge.edge_id, int(sender) % edge.channels(plan.parallelism))
                 rows = restored.setdefault(place, _Restored(memory_bytes, spill))
-                for batch in read_in_flight(each, sender, folder):
+                for stored in read_in_flight(each, sender, folder):
+                    batch = stored
+                    if not stored.schema.equals(edge.schema):  # more may be null today
+                        batch = cast_to(stored.columns, edge.schema)
                     part = batch if partitioner is None else partitioner.split(batch)[slot]
                     if part is not None and part.num_rows:
                         rows.add(part)

@@ -18,6 +18,7 @@ from holdfast.runtime.driver.claiming import (
     handed_on,
 )
 from holdfast.runtime.driver.restoring import LATEST, find_restore_point, without_in_flight
+from holdfast.runtime.planning.job_plan import JobPlan
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,
@@ -132,19 +133,41 @@ def begin(
 
 
 def ignoring_rows_in_flight(
-    beginning: Beginning | JobResult, number: int | None
+    beginning: Beginning | JobResult, number: int | None, plan: JobPlan
 ) -> Beginning | JobResult:
-    """Leave out rows in flight of the checkpoint with this number, if it is restored."""
-    if number is None or isinstance(beginning, JobResult):
+    """Leave out rows in flight of the checkpoint with this number, if it is restored.
+
+    Those of another one to inputs that the job does not have are lost, if that is allowed. What is
+    lost is noted.
+    """
+    if isinstance(beginning, JobResult):
         return beginning
     point = beginning.point
-    if point is None or point.metadata.checkpoint_id != number:
+    if point is not None and point.metadata.checkpoint_id == number:
+        rows = sum(each.rows for each in in_flight_parts(point.in_flight))
+        note = f"{rows} rows in flight of {point} are lost, as ignore_in_flight_of={number} says"
+        return replace(beginning, point=without_in_flight(point, number), losses=(note,))
+    losses = () if point is None else _rows_without_input(point, plan)
+    if number is not None:
         restored = "nothing is restored" if point is None else f"{point} is restored"
-        note = f"ignore_in_flight_of={number} has no effect: {restored}"
-        return replace(beginning, losses=(note,))
-    rows = sum(each.rows for each in in_flight_parts(point.in_flight))
-    note = f"{rows} rows in flight of {point} are lost, as ignore_in_flight_of={number} says"
-    return replace(beginning, point=without_in_flight(point, number), losses=(note,))
+        losses = (f"ignore_in_flight_of={number} has no effect: {restored}", *losses)
+    return replace(beginning, losses=losses)
+
+
+def _rows_without_input(point: RestorePoint, plan: JobPlan) -> tuple[str, ...]:
+    there = {edge.edge_id for edge in plan.edges}
+    rows: dict[str, int] = {}
+    for each in in_flight_parts(point.in_flight):
+        if each.about.edge not in there:
+            rows[each.about.edge] = rows.get(each.about.edge, 0) + each.rows
+    notes = []
+    for edge, count in sorted(rows.items()):
+        uid, _, place = edge.rpartition("/")
+        notes.append(
+            f"{count} rows in flight of {point} to input {place} of operator {uid!r}, which the "
+            "job does not have, are lost, as allow_non_restored_state=True says"
+        )
+    return tuple(notes)
 
 
 def _check_claim_mode(claim_mode: str | None, restore: str | None) -> None:

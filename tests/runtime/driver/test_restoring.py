@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from holdfast.backends.operator_state.snapshots import OPERATOR_KIND
@@ -133,6 +134,24 @@ def test_rows_in_flight_need_the_columns_that_they_have(may_drop: bool) -> None:
     assert caught.value.found == "user: int64"
 
 
+COLUMNS = listed(plan().edge("spend/0").schema)
+STRICT = ", ".join(f"{column} not null" for column in COLUMNS.split(", "))
+
+
+def test_columns_may_be_null_now_that_were_not() -> None:
+    """But not the other way: of those that were, some may be."""
+    assert " not null" not in COLUMNS
+    for columns in (STRICT, STRICT.replace(" not null", "", 1)):
+        check_fit(in_flight(columns=columns), plan(), SOURCES, allow_non_restored_state=False)
+    (edge,) = (each for each in plan().edges if each.edge_id == "spend/0")
+    strict = pa.schema([field.with_nullable(False) for field in edge.schema])
+    now = replace(plan(), edges=(replace(edge, schema=strict),))
+    check_fit(in_flight(columns=STRICT), now, SOURCES, allow_non_restored_state=True)
+    for columns in (COLUMNS, STRICT.replace(" not null", "", 1), f"{STRICT}, more: int64", ""):
+        with pytest.raises(Invalid, match="other columns"):
+            check_fit(in_flight(columns=columns), now, SOURCES, allow_non_restored_state=True)
+
+
 @pytest.mark.parametrize(
     ("was", "found"),
     [
@@ -175,18 +194,33 @@ def test_rows_in_flight_of_one_checkpoint_may_be_ignored() -> None:
 def test_what_is_lost_by_ignoring_them_is_said(tmp_path: Path) -> None:
     owner = load_storage(f"file://{tmp_path}").job("job").take_over()
     found = in_flight()
-    ignoring = ignoring_rows_in_flight(Beginning(owner, found), 5)
+    ignoring = ignoring_rows_in_flight(Beginning(owner, found), 5, plan())
     assert isinstance(ignoring, Beginning)
     assert ignoring.point == without_in_flight(found, 5)
     assert ignoring.losses == (
         f"7 rows in flight of {found} are lost, as ignore_in_flight_of=5 says",
     )
     for point, restored in ((found, f"{found} is restored"), (None, "nothing is restored")):
-        other = ignoring_rows_in_flight(Beginning(owner, point), 4)
+        other = ignoring_rows_in_flight(Beginning(owner, point), 4, plan())
         assert isinstance(other, Beginning)
         assert other.point == point
         assert other.losses == (f"ignore_in_flight_of=4 has no effect: {restored}",)
-    assert ignoring_rows_in_flight(Beginning(owner, found), None) == Beginning(owner, found)
+    beginning = Beginning(owner, found)
+    assert ignoring_rows_in_flight(beginning, None, plan()) == beginning
+
+
+def test_rows_to_an_input_that_is_gone_are_said_to_be_lost(tmp_path: Path) -> None:
+    """The job has allowed it, but how many they were it cannot know."""
+    owner = load_storage(f"file://{tmp_path}").job("job").take_over()
+    gone = in_flight(edge="gone/1")
+    beginning = ignoring_rows_in_flight(Beginning(owner, gone), None, plan())
+    assert isinstance(beginning, Beginning)
+    (note,) = beginning.losses
+    assert note.startswith(f"7 rows in flight of {gone} to input 1 of operator 'gone'")
+    assert note.endswith("are lost, as allow_non_restored_state=True says")
+    ignoring = ignoring_rows_in_flight(Beginning(owner, gone), 5, plan())
+    assert isinstance(ignoring, Beginning)
+    assert len(ignoring.losses) == 1
 
 
 @pytest.mark.parametrize("number", [0, -1, "7", 7.0, True])

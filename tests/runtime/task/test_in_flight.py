@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -202,6 +203,27 @@ def test_rows_of_an_edge_that_is_gone_are_left_out() -> None:
     parts, _ = fill(plan(2, 5), [1, 2], job)
     restored = read_restored(parts, job, plan(2, 5, edges="f"), 0)
     assert [*restored] == [("a/2", 0)]
+
+
+def test_rows_are_restored_under_the_columns_of_today() -> None:
+    """More may be null in them than when the rows were written."""
+    job = load_storage("memory://nullable").job("job")
+    pair = pa.struct([pa.field("left", pa.int64(), nullable=False)])
+    strict = pa.schema(
+        [pa.field("key", pa.int64(), nullable=False), pa.field("pair", pair, nullable=False)]
+    )
+    loose = pa.schema([("key", pa.int64()), ("pair", pa.struct([("left", pa.int64())]))])
+    before, now = (
+        replace(whole, edges=tuple(replace(each, schema=schema) for each in whole.edges))
+        for schema in (strict, loose)
+        for whole in (plan(1, 5, edges="p"),)
+    )
+    rows = pa.RecordBatch.from_pylist([{"key": 1, "pair": {"left": 2}}], schema=strict)
+    parts = written(InFlightWriter(before, 0), 1, [OvertakenRows("a/1", 0, [rows])], job)
+    ((found,),) = read_restored(parts, job, now, 0).values()
+    assert isinstance(found, pa.RecordBatch)
+    assert found.schema == loose
+    assert found.to_pylist() == rows.to_pylist()
 
 
 def test_damage_names_the_operator_before_which_the_rows_waited() -> None:
