@@ -176,6 +176,7 @@ BROKEN: list[tuple[Check, str]] = [
     (names.unknown_options, "set `spark.holdfast.state.backing=rocksdb`"),
     (names.unknown_options, "```\nholdfast run -Dstate.backing=rocksdb a.py\n```"),
     (names.unknown_options, "```\nspark-submit --conf spark.holdfast.no.such=1 a.py\n```"),
+    (names.unknown_options, "set `execution.savepoint.path`"),
     (names.unknown_options, "those of `restart-policy.` and `restart-strategy.never.`"),
     (names.unknown_targets, "`make coffee`"),
     (names.unknown_targets, "```\nmake coffee\n```"),

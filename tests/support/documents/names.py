@@ -101,11 +101,19 @@ def _parameters(thing: Any) -> set[str]:
 
 
 def unknown_options(page: Page) -> list[str]:
-    """Options in code, by their keys, that there are not."""
-    return [
+    """Options in code, by their keys, that there are not, or that warn of an older name."""
+    problems = [
         page.problem(line, f"there is no option {key}")
         for line, key in _keys_in(page)
         if not is_option(key)
+    ]
+    if page.path == "docs/options.md":  # it lists older names
+        return problems
+    older = {name: each.key for each in OPTIONS.options for name in each.aliases}
+    return problems + [
+        page.problem(line, f"{key} is an older name: write {older[key]}")
+        for line, key in _keys_in(page)
+        if key in older
     ]
 
 
