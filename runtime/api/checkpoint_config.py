@@ -271,6 +271,8 @@ _REFUSED: dict[str, tuple[str, ...]] = {
         "file-merging.max-space-amplification",
         "file-merging.max-subtasks-per-file",
         "file-merging.pool-blocking",
+    ),
+    "Leave it out: rows in flight of all channels of a chain in a slot are always in one file": (
         "unaligned.max-subtasks-per-channel-state-file",
     ),
     "Leave it out: timers that are due always fire a bounded number at a time, with barriers in "

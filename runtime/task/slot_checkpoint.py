@@ -92,9 +92,10 @@ class SlotCheckpoint:
     """One checkpoint in one slot. `finish` runs in the background, the rest in the slot's thread.
 
     It is the target of the operators' snapshots (`SnapshotTarget`): it gives all operators one
-    file, one for their logs, and as many shared ones as they ask for. Their compression is the
-    slot's, but for logs of which more is asked. Once the checkpoint is given up a file that is
-    asked for is not needed, which `CancelledError` says.
+    file, one for their logs, and as many shared ones as they ask for. Rows in flight are in a
+    shared file for each chain that has some. The compression of all is the slot's, but for logs of
+    which more is asked. Once the checkpoint is given up a file that is asked for is not needed,
+    which `CancelledError` says.
 
     `on_written` is called once, by any thread, when nothing is missing but `finish`.
     """

@@ -286,6 +286,10 @@ def test_options_of_a_changelog_are_among_them() -> None:
             "always stored with their metadata .*Write DELETE_ON_CANCELLATION",
         ),
         ({f"{CHECKPOINTS}file-merging.enabled": "true"}, "slot always writes one file"),
+        (
+            {f"{CHECKPOINTS}unaligned.max-subtasks-per-channel-state-file": "5"},
+            "of all channels of a chain in a slot are always in one file",
+        ),
         ({f"{CHECKPOINTS}unaligned": "true"}, "between operators they are always aligned"),
         ({"state.backend.local-recovery": "true"}, "has no meaning here .*Leave it out"),
         (
