@@ -134,6 +134,37 @@ def test_a_full_channel_holds_up_no_other_of_its_stream() -> None:
     assert not slot.lost
 
 
+def test_two_slots_with_full_queues_to_each_other_go_on() -> None:
+    capacity, count = 1 << 14, 50
+    slots, errors = [Slot(capacity_bytes=capacity) for _ in range(2)], [Errors(), Errors()]
+    piece = rows(*range(1 << 10))
+    sent = [each for number in range(count) for each in (piece, Barrier(number))]
+    with slots[0].server, slots[1].server:
+        senders = [
+            sender_to(
+                slots[2 - number].server.address,
+                Bell(),
+                errors[number - 1],
+                sender=number,
+                capacity_bytes=capacity,
+            )
+            for number in (1, 2)
+        ]
+        for sender in senders:
+            for element in sent:
+                sender.send(element)
+        assert not any(sender.has_room for sender in senders)
+        for number in (1, 2):
+            slot = slots[2 - number]
+            assert slot.take(slot.channels["x", number], len(sent)) == sent
+        for sender in senders:
+            sender.finish(SECONDS_S)
+        for sender in senders:
+            sender.close()
+    assert all(each.is_empty for each in errors)
+    assert not any(slot.lost for slot in slots)
+
+
 def test_many_edges_share_a_stream_and_its_threads() -> None:
     names = string.ascii_lowercase
     slot = Slot()
