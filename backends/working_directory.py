@@ -18,7 +18,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from os import PathLike
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from holdfast.storage import Entropy, Invalid, SystemEntropy, Unavailable
 
-__all__ = ["WorkingDirectory", "lasting_directory", "remove_dead_directories"]
+__all__ = ["WorkingDirectory", "by_room", "lasting_directory", "remove_dead_directories"]
 
 _OURS = re.compile(r"holdfast-[a-z]+-[0-9a-f]{16}")
 _OURS_ALONE = 0o700
@@ -65,7 +65,7 @@ class WorkingDirectory:
                 rooms[base] = shutil.disk_usage(base).free
             except OSError as error:
                 failures[base] = error
-        for base in _by_room(rooms, entropy):
+        for base in by_room(rooms, entropy):
             try:
                 self.path, self._lock = _made(base, kind, entropy)
             except OSError as error:
@@ -101,8 +101,8 @@ def _candidates(bases: Sequence[str | PathLike[str]]) -> list[Path]:
     return [Path(base) for base in bases] or [Path(tempfile.gettempdir())]
 
 
-def _by_room(rooms: dict[Path, int], entropy: Entropy) -> Iterator[Path]:
-    """All bases in random order, weighted by their free space."""
+def by_room(rooms: Mapping[Path, int], entropy: Entropy) -> Iterator[Path]:
+    """All paths in random order, weighted by their free space."""
     left = dict(rooms)
     while left:
         drawn = entropy.uniform(0, sum(left.values()))

@@ -7,6 +7,7 @@ batches has been processed.
 
 from __future__ import annotations
 
+import shutil
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -18,9 +19,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.backends.working_directory import WorkingDirectory, remove_dead_directories
+from holdfast.backends.working_directory import (
+    WorkingDirectory,
+    by_room,
+    remove_dead_directories,
+)
 from holdfast.runtime.protocol.elements import size_bytes
-from holdfast.storage import Corrupt, Fenced, Invalid
+from holdfast.storage import Corrupt, Fenced, Invalid, SystemEntropy, Unavailable
 from holdfast.storage.places.file_errors import translated
 
 __all__ = ["Spill", "SpillFile"]
@@ -34,15 +39,17 @@ _BUFFER_BYTES = 1 << 20
 
 
 class Spill:
-    """The files of one slot, in a working directory that is made for the first one.
+    """The files of one slot, in working directories that are made for the first one.
 
-    Safe to call from any thread.
+    There is one on each disk that can be written to. Each file goes to one of them at random,
+    weighted by the free space. Safe to call from any thread.
     """
 
     def __init__(self, directories: Sequence[str] = ()) -> None:
         """What slots that were killed have left in the directories is removed at once."""
         self._directories = directories
-        self._directory: WorkingDirectory | None = None
+        self._made: dict[Path, WorkingDirectory] = {}
+        self._entropy = SystemEntropy()
         self._numbers = count()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -58,17 +65,34 @@ class Spill:
         with self._lock:
             if self._is_closed:  # a directory that is made now would stay
                 raise Fenced("the slot is done with this attempt", fix="Stop")
-            if self._directory is None:
-                self._directory = WorkingDirectory(self._directories, kind=_KIND)
-            path = self._directory.path / f"{next(self._numbers):012}.arrows"
+            if not self._made:
+                self._make()
+            folder = next(by_room({path: _free_bytes(path) for path in self._made}, self._entropy))
+            path = folder / f"{next(self._numbers):012}.arrows"
             return SpillFile(path, schema)  # with the lock: `close` may remove the directory
 
     def close(self) -> None:
         """Remove all files. Batches that were read stay valid."""
         with self._lock:
             self._is_closed = True
-            if self._directory is not None:
-                self._directory.close()
+            for made in self._made.values():
+                made.close()
+
+    def _make(self) -> None:
+        for base in self._directories:
+            with suppress(Unavailable):  # the others may do
+                made = WorkingDirectory([base], kind=_KIND)
+                self._made[made.path] = made
+        if not self._made:
+            made = WorkingDirectory(self._directories, kind=_KIND)
+            self._made[made.path] = made
+
+
+def _free_bytes(path: Path) -> int:
+    try:
+        return shutil.disk_usage(path).free
+    except OSError:
+        return 0
 
 
 class _Name:

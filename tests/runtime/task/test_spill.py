@@ -105,6 +105,20 @@ def test_after_the_end_nothing_is_written_and_nothing_has_failed(scene: Scene) -
     assert not scene.failures
 
 
+def test_files_are_spread_over_all_directories_that_can_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    bases = [tmp_path / name for name in ("a", "b", "file")]
+    spill = Spill([*map(str, bases)])
+    files = [spill.file(pa.schema([("a", pa.int64())])) for _ in range(64)]
+    for file in files:
+        file.seal()
+    assert all(list(base.rglob("*.arrows")) for base in bases[:2])
+    spill.close()
+    assert not any(list(base.iterdir()) for base in bases[:2])
+    with pytest.raises(Unavailable, match="cannot be made"):
+        Spill([str(tmp_path / "file")]).file(pa.schema([]))
+
+
 def test_rows_that_cannot_be_written_are_a_failure(scene: Scene) -> None:
     push = scene.staging.open(KEY)
     for number in range(5):
