@@ -487,4 +487,7 @@ class Attempt:
             for source in reversed(self._sources.values()):  # also those that have not begun
                 last_first.callback(source.stop())
             if not isinstance(self._outcome, Succeeded):
-                self._silent |= self._lines.tell_last(CancelAttempt("the attempt is over"))
+                # No later attempt would commit a checkpoint that slots are just being told of.
+                is_last = isinstance(self._outcome, Cancelled)
+                last = CancelAttempt("the attempt is over")
+                self._silent |= self._lines.tell_last(last, in_order=is_last)

@@ -73,12 +73,15 @@ class SlotLines:
             for slot, line in self._lines.items()
         ]
 
-    def tell_last(self, message: ToSlot) -> set[int]:
-        """Send a message to all slots; the answer is those which did not answer soon."""
-        # Not behind what else a slot is to be told: it may stand still.
+    def tell_last(self, message: ToSlot, *, in_order: bool) -> set[int]:
+        """Send a message to all slots; the answer is those which did not answer soon.
+
+        It overtakes what else a slot is to be told, which may stand still, unless it is `in_order`.
+        """
         threads = DaemonThreads(max(len(self._lines), 1), "last command")
         answers = {
-            slot: threads.submit(line.link.call, message) for slot, line in self._lines.items()
+            slot: (line.thread if in_order else threads).submit(line.link.call, message)
+            for slot, line in self._lines.items()
         }
         threads.shutdown(wait=False)
         silent = set()
