@@ -56,7 +56,7 @@ class SlotLines:
     def add(self, slot: int, link: SlotLink) -> None:
         """From now on this slot is told what all are told."""
         self._lines[slot] = _Line(link, DaemonThreads(1, f"commands to slot {slot}"))
-        link.watch(partial(self._lose, slot))
+        link.watch(lambda error: self._lose(slot, str(error)))
 
     @property
     def links(self) -> Sequence[SlotLink]:
@@ -89,7 +89,7 @@ class SlotLines:
         for slot, answer in answers.items():
             try:
                 answer.result(max(0.0, end_s - self._clock.monotonic_s()))
-            except (HoldfastError, TimeoutError):
+            except Exception:  # noqa: BLE001 - whatever it is, there was no answer
                 silent.add(slot)
         return silent
 
@@ -105,8 +105,11 @@ class SlotLines:
             return self._lines[slot].link.call(message)
         except HoldfastError as error:
             if not may_be_gone:
-                self._lose(slot, error)
+                self._lose(slot, str(error))
+            raise
+        except Exception as error:  # unreported, the attempt would wait for ever
+            self._lose(slot, repr(error))
             raise
 
-    def _lose(self, slot: int, error: HoldfastError) -> None:
-        self._events.put(SlotLost(slot, str(error)))
+    def _lose(self, slot: int, reason: str) -> None:
+        self._events.put(SlotLost(slot, reason))

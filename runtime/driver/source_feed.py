@@ -41,7 +41,6 @@ from holdfast.runtime.protocol.messages import (
 from holdfast.storage import (
     Clock,
     Fenced,
-    HoldfastError,
     SavepointFolder,
     StateSnapshot,
     SystemClock,
@@ -313,7 +312,9 @@ class Feed:
                 call.result(_END_LOOK_S)
             except (TimeoutError, CancelledError):
                 self._check_going_on()  # a slot that stands still does not hold up its end
-            except HoldfastError:
+                if call.done():
+                    return  # the call itself has raised it
+            except Exception:  # noqa: BLE001
                 return  # raised once all calls are done
             else:
                 return
@@ -429,5 +430,5 @@ def _is_willing(answer: Future[bool]) -> bool:
     """Whether a slot takes part. One that cannot be reached is reported by its line."""
     try:
         return answer.result()
-    except (HoldfastError, CancelledError):
+    except Exception:  # noqa: BLE001 - whatever it is, the slot has not said that it will
         return False

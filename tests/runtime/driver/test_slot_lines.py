@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,16 @@ def test_a_slot_that_cannot_be_reached_is_lost_unless_it_may_be_gone(stage: Stag
     assert stage.events.next(10) == SlotLost(1, "no route")
     assert isinstance(told[1].exception(10), Unavailable)
     assert stage.events.next(0) is None
+
+
+def test_a_slot_is_lost_whatever_a_call_raises(stage: Stage) -> None:
+    """Nobody reads the answers: the attempt waited for ever for a slot that was not told."""
+    error: Any = ValueError("too large")
+    stage.slot.error = error
+    stage.lines.tell(Finish(), may_be_gone=True)
+    assert stage.events.next(10) == SlotLost(1, "ValueError('too large')")
+    stage.hanging.may_answer.set()
+    assert stage.lines.tell_last(CancelAttempt("over"), in_order=False) == {1}
 
 
 def test_a_process_that_is_gone_is_reported_though_nothing_is_said(stage: Stage) -> None:

@@ -31,7 +31,6 @@ from holdfast.runtime.protocol.messages import (
 )
 from holdfast.storage import (
     Fenced,
-    HoldfastError,
     SavepointFolder,
     StateSnapshot,
     Unavailable,
@@ -366,7 +365,17 @@ def test_a_slot_that_stands_still_does_not_hold_up_the_end(
         may_answer.set()
 
 
-@pytest.mark.parametrize("answer", [True, False, Unavailable("gone")])
+@pytest.mark.parametrize("error", [ValueError("too large"), TimeoutError("of the network")])
+def test_a_command_fails_whatever_a_call_raises(error: Any) -> None:
+    stage = Stage()
+    stage.slots[1].error = error
+    with pytest.raises(type(error)):
+        stage.admit()
+    with pytest.raises(Unavailable, match="did not get to all slots"):
+        stage.admit()
+
+
+@pytest.mark.parametrize("answer", [True, False, ValueError("too large"), Unavailable("gone")])
 def test_a_barrier_of_a_savepoint_waits_until_all_slots_will_take_part(
     answer: Any,
 ) -> None:
@@ -377,7 +386,7 @@ def test_a_barrier_of_a_savepoint_waits_until_all_slots_will_take_part(
     stage.feed.cut(8, None)
     assert stage.events.next(0.2) is None
     assert not stage.slots[0].told
-    if isinstance(answer, HoldfastError):
+    if isinstance(answer, Exception):
         asked.set_exception(answer)
     else:
         asked.set_result(answer)
