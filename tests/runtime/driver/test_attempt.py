@@ -19,7 +19,6 @@ from holdfast.runtime.driver.events import (
     StoreFailed,
 )
 from holdfast.runtime.driver.outcomes import AttemptPhase, Cancelled, Succeeded, Unsuccessful
-from holdfast.runtime.driver.slot_lines import SlotLines
 from holdfast.runtime.protocol.elements import Barrier
 from holdfast.runtime.protocol.messages import (
     CheckpointAborted,
@@ -31,7 +30,6 @@ from holdfast.runtime.protocol.messages import (
     MarkSource,
     Ready,
     Start,
-    ToSlot,
 )
 from holdfast.runtime.protocol.metrics import SlotMetrics
 from holdfast.storage import Unavailable
@@ -240,22 +238,6 @@ def test_a_cancelled_attempt_leaves_nothing_behind(begin: Script) -> None:
     assert sorted(stage.order[:2]) == ["stop a", "stop b"], "sources that were opened, too"
     assert stage.order[2:] == ["cancel"]
     assert all(feed.is_over for feed in stage.attempt.feeds.values())
-
-
-def test_slots_of_a_cancelled_job_hear_of_complete_checkpoints_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Those of a job that restarts do not: what stands still would hold up the restart."""
-    orders: list[bool] = []
-
-    def tell_last(_lines: SlotLines, _message: ToSlot, *, in_order: bool) -> set[int]:
-        orders.append(in_order)
-        return set()
-
-    monkeypatch.setattr(SlotLines, "tell_last", tell_last)
-    run(Stage(), running, CancelWanted())
-    run(Stage(), running, SlotLost(1, "gone"))
-    assert orders == [True, False]
 
 
 @IN_EACH_PHASE

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.runtime.driver.events import CancelWanted, SlotLost, SlotsEnded
 from holdfast.runtime.driver.outcomes import Cancelled, Succeeded, Unsuccessful
-from holdfast.runtime.protocol.messages import Failed, Heartbeat, Ready
+from holdfast.runtime.driver.slot_lines import SlotLines
+from holdfast.runtime.protocol.messages import Failed, Heartbeat, Ready, ToSlot
 from support.jobs.attempt_with_played_slots import EXECUTORS, InlineExecutor, Stage, Step
 
 
@@ -80,3 +81,25 @@ def test_metrics_that_are_handed_out_do_not_change() -> None:
     assert stage.run(script) == Cancelled()
     assert [[*each] for each in seen] == [[], [], [0, 1]]
     assert ({*stage.attempt.feeds}, {*stage.attempt.metrics}) == ({"a", "b"}, {0})
+
+
+def test_slots_of_a_cancelled_job_hear_of_complete_checkpoints_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of a job that restarts do not: what stands still would hold up the restart."""
+    orders: list[bool] = []
+
+    def tell_last(_lines: SlotLines, _message: ToSlot, *, in_order: bool) -> set[int]:
+        orders.append(in_order)
+        return set()
+
+    monkeypatch.setattr(SlotLines, "tell_last", tell_last)
+    ends: list[Step] = [CancelWanted(), SlotLost(1, "gone")]
+    for end in ends:
+
+        def script(stage: Stage, end: Step = end) -> Iterator[Step]:
+            yield from stage.running()
+            yield end
+
+        Stage().run(script)
+    assert orders == [True, False]
