@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -35,7 +36,12 @@ from holdfast.runtime.task.channel import WaitingRows
 from holdfast.runtime.task.spill import Spill, SpillFile
 from holdfast.storage import StateFolder, StateSnapshot
 
-__all__ = ["InFlightWriter", "OvertakenRows", "read_restored"]
+__all__ = ["InFlightWriter", "OvertakenRows", "WriteInFlight", "read_restored"]
+
+WriteInFlight: TypeAlias = Callable[[SnapshotTarget, Callable[[], None]], Sequence[StateSnapshot]]
+"""Writes rows that barriers have overtaken, and returns a part for each edge that has any. The
+function is called for each batch, and raises `CancelledError` if they are not wanted any more.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +58,17 @@ class OvertakenRows:
     skipped: int = 0
     first: int = 0
 
-    def batches(self, but: int = 0) -> Iterator[pa.RecordBatch]:
-        """The rows but the first ones, in batches that are read when they are asked for."""
+    def batches(
+        self, but: int = 0, check_wanted: Callable[[], None] = lambda: None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows but the first ones, in batches that are read when they are asked for.
+
+        `check_wanted` is called for each that is read.
+        """
         to_skip = self.skipped + but
         for each in self.waiting:
             for batch in (each,) if isinstance(each, pa.RecordBatch) else each.batches():
+                check_wanted()
                 if to_skip < batch.num_rows:
                     yield batch.slice(to_skip)
                 to_skip = max(to_skip - batch.num_rows, 0)
@@ -101,7 +113,7 @@ class InFlightWriter:
 
     def begin(
         self, checkpoint_id: int, completed: int | None, overtaken: Sequence[OvertakenRows]
-    ) -> Callable[[SnapshotTarget], list[StateSnapshot]] | None:
+    ) -> WriteInFlight | None:
         """What writes these rows, later and in another thread; None if there are none.
 
         `completed` is the newest checkpoint that is known to be complete.
@@ -119,6 +131,7 @@ class InFlightWriter:
         base: Mapping[_Channel, _Stored],
         overtaken: Sequence[OvertakenRows],
         target: SnapshotTarget,
+        check_wanted: Callable[[], None],
     ) -> list[StateSnapshot]:
         """Write rows of one chain, a part for each edge.
 
@@ -132,7 +145,7 @@ class InFlightWriter:
         stored = self._by_checkpoint.setdefault(checkpoint_id, {})
         with target.shared_segments(checkpoint_id) as segments:
             written = [
-                self._write_edge(edge, senders, base, stored, segments)
+                self._write_edge(edge, senders, base, stored, segments, check_wanted)
                 for edge, senders in by_edge.items()
             ]
         return [part for part in written if part is not None]
@@ -144,6 +157,7 @@ class InFlightWriter:
         base: Mapping[_Channel, _Stored],
         stored: dict[_Channel, _Stored],
         target: Segments,
+        check_wanted: Callable[[], None],
     ) -> StateSnapshot | None:
         plan = self._plan
         kept = {
@@ -161,7 +175,7 @@ class InFlightWriter:
                 key_columns=plan.edge(edge).key_columns,
             ),
             {
-                str(each.sender): each.batches(kept[each.sender].end - each.first)
+                str(each.sender): each.batches(kept[each.sender].end - each.first, check_wanted)
                 for each in senders
             },
             target,

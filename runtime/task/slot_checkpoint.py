@@ -11,15 +11,16 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import Self
 
-from holdfast.backends import Segments, SnapshotTarget
+from holdfast.backends import Segments
 from holdfast.runtime.protocol.checkpoints import (
     OperatorStatistics,
     SavepointFormat,
     SlotStatistics,
 )
 from holdfast.runtime.protocol.messages import Acknowledge
+from holdfast.runtime.task.in_flight import WriteInFlight
 from holdfast.storage import (
     Buffer,
     Clock,
@@ -32,10 +33,7 @@ from holdfast.storage import (
     StateSnapshot,
 )
 
-__all__ = ["SlotCheckpoint", "SlotSavepoint", "WriteInFlight"]
-
-WriteInFlight: TypeAlias = Callable[[SnapshotTarget], Sequence[StateSnapshot]]
-"""Writes rows that barriers have overtaken, and returns a part for each edge that has any."""
+__all__ = ["SlotCheckpoint", "SlotSavepoint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +205,7 @@ class SlotCheckpoint:
             parts: dict[str, list[StateSnapshot]] = {}
             for uid, future in self._futures:
                 parts.setdefault(uid, []).append(future.result())
-            if self.is_given_up:
-                raise CancelledError
+            self._check_given_up()
             in_flight = self._write_in_flight()
             if self._log is not None:
                 self._log.close()
@@ -245,7 +242,7 @@ class SlotCheckpoint:
 
     def _write_in_flight(self) -> list[StateSnapshot]:
         writing, self._in_flight = self._in_flight, []
-        return [part for write in writing for part in write(self)]
+        return [part for write in writing for part in write(self, self._check_given_up)]
 
     def _check_mine(self, checkpoint_id: int) -> None:
         if checkpoint_id != self.checkpoint_id:
@@ -257,6 +254,9 @@ class SlotCheckpoint:
 
     def _check_wanted(self, checkpoint_id: int) -> None:
         self._check_mine(checkpoint_id)
+        self._check_given_up()
+
+    def _check_given_up(self) -> None:
         if self.is_given_up:
             raise CancelledError
 

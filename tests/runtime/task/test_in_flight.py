@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,11 +27,13 @@ from holdfast.runtime.task.in_flight import (
     OvertakenRows,
     read_restored,
 )
+from holdfast.runtime.task.slot_checkpoint import SlotCheckpoint
 from holdfast.runtime.task.spill import Spill, SpillFile
 from holdfast.storage import (
     Corrupt,
     FileSystemCheckpointStorage,
     JobStorage,
+    ManualClock,
     StateSnapshot,
     load_storage,
 )
@@ -82,7 +85,7 @@ def written(
     completed: int | None = None,
 ) -> list[StateSnapshot]:
     write = writer.begin(number, completed, overtaken)
-    return [] if write is None else write(job)
+    return [] if write is None else [*write(job, lambda: None)]
 
 
 def fill(
@@ -257,6 +260,7 @@ def test_rows_that_wait_long_are_stored_once(
     came = taken = 0
     completed: int | None = None
     files_of: dict[int | None, frozenset[str]] = {None: frozenset()}
+    came_by: dict[int | None, int] = {None: 0}
     for number, (more, less, is_complete, is_heard) in enumerate(steps, 1):
         came += more
         taken += min(less, came - taken)
@@ -272,8 +276,43 @@ def test_rows_that_wait_long_are_stored_once(
         files = frozenset(file for part in parts for file in part.files())
         own = {file for file in files if writer_of(file) == number}
         assert files - own <= files_of[completed], "what it builds on, and nothing else"
-        if completed is not None and not more:
+        if came == came_by[completed]:
             assert not own, "nothing new came, so nothing is written"
         if is_complete and is_heard:
             completed = number
-            files_of[number] = files
+            files_of[number], came_by[number] = files, came
+
+
+class _Counted:
+    """Rows that wait elsewhere; says each batch that is read."""
+
+    def __init__(self, on_read: Callable[[int], None]) -> None:
+        self._on_read = on_read
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for number in range(9):
+            self._on_read(number)
+            yield batch([(number, 0, number)])
+
+
+@pytest.mark.parametrize("skipped", [0, 8])
+def test_rows_of_a_checkpoint_that_is_given_up_are_not_written_to_their_end(
+    tmp_path: Path, skipped: int
+) -> None:
+    """They may be gigabytes, and the answers to later checkpoints wait for the same thread."""
+    storage = FileSystemCheckpointStorage(f"file://{tmp_path}", inline_limit_bytes=0)
+    storage.prepare()
+    job, read = storage.job("job"), list[int]()
+    checkpoint = SlotCheckpoint(1, 0, job, ManualClock(), chains=1, on_written=lambda _: None)
+
+    def on_read(number: int) -> None:
+        read.append(number)
+        if number == 3:
+            checkpoint.give_up()
+
+    overtaken = OvertakenRows("a/1", 0, [_Counted(on_read)], skipped)
+    checkpoint.take([], InFlightWriter(plan(1, 5), 0).begin(1, None, [overtaken]))
+    with pytest.raises(CancelledError):
+        checkpoint.finish()
+    assert read == [0, 1, 2, 3]
+    assert [*storage.list("job/")] == []
