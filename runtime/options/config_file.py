@@ -55,6 +55,10 @@ def config_settings(
     texts: dict[str, str] = {}
     lines: dict[str, int] = {}
     for key, text, line in _entries(_root(_read(named, source), source), source):
+        try:
+            (key + text).encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, by an escape
+            raise _no_such_character(f"{source}, line {line}") from None
         if key in texts:
             raise Invalid(
                 f"option {key!r} is given twice", where=f"{source}, lines {lines[key]} and {line}"
@@ -108,12 +112,14 @@ def _root(content: bytes, source: str) -> yaml.Node | None:
         ) from None
     except (OverflowError, ValueError):  # PyYAML makes characters and numbers without checks
         line = "" if loader is None else f", line {loader.get_mark().line + 1}"
-        raise Invalid(
-            "the file of options is not YAML",
-            where=f"{source}{line}",
-            found="no such character or number",
-        ) from None
+        raise _no_such_character(f"{source}{line}") from None
     return node
+
+
+def _no_such_character(where: str) -> Invalid:
+    return Invalid(
+        "the file of options is not YAML", where=where, found="no such character or number"
+    )
 
 
 def _unquoted(problem: str) -> str:

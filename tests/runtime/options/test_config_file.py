@@ -132,6 +132,11 @@ def test_a_value_is_the_text_that_is_written(
         ('a: 1\nb: "\\UFFFFFFFF"', r"is not YAML \[.*line 2\].*no such character or number"),
         ('a: 1\nb: "\\U00110000"', r"is not YAML \[.*line 2\].*no such character or number"),
         ('a: 1\n"\\U00110000": b', r"is not YAML \[.*line 2\].*no such character or number"),
+        (
+            'log.level: OFF\nexecution.checkpointing.dir: "/a\\uD800"',
+            r"is not YAML \[.*line 2\].*no such character",
+        ),
+        ('log.level: OFF\n"\\uD800": b', r"is not YAML \[.*line 2\].*no such character"),
         (f"%YAML 1.{'9' * 5000}\n---\na: 1", r"is not YAML \[.*line 1\].*character or number"),
         ("a: \x01", "is not YAML .*found ReaderError"),
         ("{a: " * 2000, "is not YAML"),
