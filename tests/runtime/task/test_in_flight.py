@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.backends.snapshots.in_flight import in_flight_parts
 from holdfast.runtime.api.errors import NotOpened
 from holdfast.runtime.planning.job_plan import ChainPlan, EdgeKind, EdgePlan, JobPlan
 from holdfast.runtime.protocol.elements import Barrier
@@ -206,6 +207,16 @@ def test_rows_of_an_edge_that_is_gone_are_left_out() -> None:
     parts, _ = fill(plan(2, 5), [1, 2], job)
     restored = read_restored(parts, job, plan(2, 5, edges="f"), 0)
     assert [*restored] == [("a/2", 0)]
+
+
+def test_parts_say_by_what_way_their_rows_came() -> None:
+    """A restore compares it with the edge as it is then."""
+    parts, _ = fill(plan(1, 5), [1], load_storage("memory://ways").job("job"))
+    ways = {
+        each.about.edge: (each.about.kind, each.about.key_columns)
+        for each in in_flight_parts(parts)
+    }
+    assert ways == {"a/0": ("hash", ("key",)), "a/1": ("source", ("key",)), "a/2": ("forward", ())}
 
 
 def test_rows_are_restored_under_the_columns_of_today() -> None:
