@@ -203,9 +203,11 @@ class JobRun:
                 point = self._parts.keeper.point or self._parts.restore
                 reached = positions_of(None if point is None else point.metadata)
                 repeat = repeats.failed(
-                    outcome, reached, ran_s=now_s - self._running_since_s, now_s=now_s
+                    outcome, reached, ran_s=failed_s - self._running_since_s, now_s=failed_s
                 )
-                failure = self._failed(outcome, repeat)
+                stopped_for_ms = round((now_s - failed_s) * 1000)
+                failed_ms = self._parts.clock.now_ms() - stopped_for_ms
+                failure = self._failed(outcome, repeat, failed_ms)
                 is_fatal = outcome.is_fatal or repeat.is_final
                 delay_ms = self._delay_ms(decider, failure, failed_s, is_fatal=is_fatal)
             self._settle()  # only then it is known which orders are stored
@@ -231,10 +233,10 @@ class JobRun:
                 self._end_well(Cancelled())
                 return
 
-    def _failed(self, outcome: Unsuccessful, repeat: Repeat) -> Failure:
+    def _failed(self, outcome: Unsuccessful, repeat: Repeat, failed_ms: int) -> Failure:
         failure = Failure(
             attempt=self.attempts,
-            failed_ms=self._parts.clock.now_ms(),
+            failed_ms=failed_ms,
             summary=f"{outcome.reason}{repeat.told}",
             count=repeat.count,
             uid=outcome.uid,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -15,6 +16,7 @@ from holdfast.runtime.checkpoint.savepoint_orders import SavepointPurpose
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.events import CancelWanted, EventQueue
+from holdfast.runtime.driver.failure.failures import RepeatedFailures
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful
 from holdfast.runtime.driver.run import JobStatus
@@ -164,6 +166,40 @@ def test_a_clock_that_is_set_back_does_not_touch_the_strategy() -> None:
     with patch.object(stage.clock, "monotonic_s", lambda: 12.5):
         stage.run.run()
     assert times == [12_500]
+
+
+def test_the_delay_and_the_time_of_a_failure_count_from_the_failure() -> None:
+    """And not from when a source has stopped at last."""
+    waits_s: list[float] = []
+    told: list[tuple[float, float]] = []
+
+    def fails_and_stops_slowly(stage: Stage, _events: EventQueue) -> Outcome:
+        attempt = stage.run._attempt
+        assert attempt is not None
+        stage.clock.advance(700)
+        attempt.decided_s = stage.clock.monotonic_s()
+        stage.clock.advance(2_000)
+        return Unsuccessful("a slot died")
+
+    stage = Stage(
+        [fails_and_stops_slowly, succeeds], restart=FixedDelayRestart(attempts=1, delay="3s")
+    )
+    began_ms = stage.clock.now_ms()
+    repeats = RepeatedFailures.failed
+
+    def failed(self: Any, *arguments: Any, ran_s: float, now_s: float) -> Any:
+        told.append((ran_s, now_s))
+        return repeats(self, *arguments, ran_s=ran_s, now_s=now_s)
+
+    with (
+        patch.object(RepeatedFailures, "failed", failed),
+        patch.object(stage.run._cancel, "wait", waits_s.append),
+    ):
+        stage.run.run()
+    assert stage.run.status is JobStatus.FINISHED
+    assert waits_s == [pytest.approx(1.0)], "two of the three seconds have passed"
+    assert [each.failed_ms for each in stage.run.failures] == [began_ms + 700]
+    assert told[0] == pytest.approx((0.7, began_ms / 1000 + 0.7))
 
 
 def test_waiting_too_long_raises_a_timeout() -> None:
