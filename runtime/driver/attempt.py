@@ -107,7 +107,9 @@ class Attempt:
         self._deadlines = SlotDeadlines(parts.slots, self._began_s, parts.room_timeout_s)
         self._registered: dict[int, Register] = {}
         self._lines = SlotLines(events, parts.clock)
-        self._sources = {uid: SourceThread(source, events) for uid, source in parts.sources.items()}
+        self._sources = {
+            uid: SourceThread(source, events, parts.clock) for uid, source in parts.sources.items()
+        }
         self._ready: set[int] = set()
         self._finished: set[int] = set()
         self._feeds: dict[str, Feed] = {}

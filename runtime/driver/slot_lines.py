@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -16,6 +17,8 @@ from holdfast.storage import Clock, HoldfastError
 __all__ = ["SlotLines", "SlotLink"]
 
 _ANSWERED_WITHIN_S = 2.0
+_CLOSED_WITHIN_S = 10.0
+_logger = logging.getLogger(__name__)
 
 
 class SlotLink(Protocol):
@@ -94,11 +97,20 @@ class SlotLines:
         return silent
 
     def close(self) -> None:
-        """Say nothing more, and give the connections back."""
+        """Say nothing more, and give the connections back, side by side and in a bounded time."""
+        threads = DaemonThreads(max(len(self._lines), 1), "closing connections")
+        end_s = self._clock.monotonic_s() + _CLOSED_WITHIN_S
         with ExitStack() as closing:
-            for line in self._lines.values():
+            for slot, line in self._lines.items():
                 line.thread.shutdown(wait=False, cancel_futures=True)
-                closing.callback(line.link.close)
+                closing.callback(self._await_closed, slot, threads.submit(line.link.close), end_s)
+        threads.shutdown(wait=False)
+
+    def _await_closed(self, slot: int, closing: Future[None], end_s: float) -> None:
+        try:
+            closing.result(max(0.0, end_s - self._clock.monotonic_s()))
+        except TimeoutError:
+            _logger.warning("the connection to slot %d is not closed yet", slot)
 
     def _tell(self, slot: int, message: ToSlot, *, may_be_gone: bool) -> bool:
         try:

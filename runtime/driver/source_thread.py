@@ -10,7 +10,7 @@ from holdfast.runtime.driver.daemon_threads import DaemonThreads
 from holdfast.runtime.driver.events import EventQueue, SourceFailed
 from holdfast.runtime.driver.outcomes import first_line_of
 from holdfast.runtime.driver.source_feed import Feed, Source
-from holdfast.storage import HoldfastError
+from holdfast.storage import Clock, HoldfastError
 
 __all__ = ["SourceThread"]
 
@@ -21,9 +21,10 @@ _logger = logging.getLogger(__name__)
 class SourceThread:
     """One source in one attempt. `start` and `stop` run one after the other, and may hang."""
 
-    def __init__(self, source: Source, events: EventQueue) -> None:
+    def __init__(self, source: Source, events: EventQueue, clock: Clock) -> None:
         self._source = source
         self._events = events
+        self._clock = clock
         self._thread = DaemonThreads(1, f"source {source.uid}")
 
     def start(self, feed: Feed) -> None:
@@ -31,17 +32,18 @@ class SourceThread:
         self._thread.submit(self._start, feed)
 
     def stop(self) -> Callable[[], None]:
-        """Have it stopped; call what this returns to wait for that, for a bounded time.
+        """Have it stopped; call what this returns to wait for that, a minute from now at most.
 
         A source that is not stopped by then is left to itself: its feed refuses all that it says,
         and slots refuse its rows.
         """
         stopping = self._thread.submit(self._source.stop)
+        end_s = self._clock.monotonic_s() + _STOPPED_WITHIN_S
         self._thread.shutdown(wait=False)
 
         def wait() -> None:
             try:
-                stopping.result(_STOPPED_WITHIN_S)
+                stopping.result(max(0.0, end_s - self._clock.monotonic_s()))
             except TimeoutError:
                 _logger.warning(
                     "source %r has not stopped for %g s, and is left to itself",

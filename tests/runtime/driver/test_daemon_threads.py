@@ -27,7 +27,7 @@ class Source:
 
 is_stopping = threading.Event()
 bounded_calls._AT_EXIT_S = 0.1
-SourceThread(Source(), EventQueue()).stop()
+SourceThread(Source(), EventQueue(), SystemClock()).stop()
 is_stopping.wait()
 """
 

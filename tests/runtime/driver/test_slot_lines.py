@@ -115,3 +115,27 @@ def test_the_last_command_of_a_job_comes_behind_a_checkpoint_that_is_complete(
     threading.Timer(0.2, stage.hanging.may_answer.set).start()
     assert stage.lines.tell_last(told[1], in_order=True) == set()
     assert stage.hanging.told == stage.slot.told == told
+
+
+def test_connections_are_closed_side_by_side_and_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("holdfast.runtime.driver.slot_lines._CLOSED_WITHIN_S", 0.2)
+    both, may_close = threading.Barrier(2), threading.Event()
+
+    class Together(PlayedSlot):
+        def close(self) -> None:
+            both.wait(30)
+            super().close()
+
+    class Hanging(PlayedSlot):
+        def close(self) -> None:
+            assert may_close.wait(30)
+
+    lines, slots = SlotLines(EventQueue(), SystemClock()), [Together(), Together(), Hanging()]
+    for number, slot in enumerate(slots):
+        lines.add(number, slot)
+    lines.close()
+    wait_until(lambda: slots[0].is_closed and slots[1].is_closed)
+    assert "the connection to slot 2 is not closed yet" in caplog.messages
+    may_close.set()
