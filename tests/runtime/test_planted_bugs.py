@@ -68,6 +68,7 @@ HUNTS = [
     Hunt(bugs.barriers_counted_whatever_their_number, 0, AT_LEAST_ONCE),
     Hunt(bugs.rows_in_flight_lost, 41_000, kind=OvertakingSimulation),
     Hunt(bugs.rows_overtaken_and_taken_out, 41_000, kind=OvertakingSimulation),
+    Hunt(bugs.rows_left_out_that_were_not_processed, 41_020, AT_LEAST_ONCE, OvertakingSimulation),
     Hunt(bugs.barriers_that_overtake_only_in_the_channel, 41_035, kind=OvertakingSimulation),
 ]
 NAMED = pytest.mark.parametrize("hunt", HUNTS, ids=lambda hunt: hunt.bug.__name__)

@@ -70,7 +70,7 @@ def test_no_row_is_lost_at_least_once() -> None:
 @pytest.mark.slow
 @pytest.mark.dealt("first")
 @pytest.mark.parametrize("first", range(40_000, 40_000 + SEEDS, _AT_ONCE))
-@pytest.mark.parametrize("kind", [Simulation, SavedSimulation])
+@pytest.mark.parametrize("kind", [Simulation, SavedSimulation, OvertakingSimulation])
 def test_no_row_is_lost_at_least_once_whatever_fails(first: int, kind: type[Simulation]) -> None:
     for seed in range(first, first + _AT_ONCE):
         run(seed, kind, mode=AT_LEAST_ONCE)
@@ -148,6 +148,7 @@ _MANY = [
     (SavedSimulation, "exactly-once", range(21_000, 22_000, 200)),
     (SavedSimulation, AT_LEAST_ONCE, range(47_000, 47_600, 200)),
     (OvertakingSimulation, "exactly-once", range(42_000, 44_000, 200)),
+    (OvertakingSimulation, AT_LEAST_ONCE, range(48_000, 48_400, 200)),
 ]
 """With the thousand of saturated jobs: ten thousand runs."""
 

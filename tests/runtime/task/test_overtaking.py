@@ -22,7 +22,7 @@ from holdfast.runtime.protocol.messages import (
     Decline,
 )
 from holdfast.runtime.protocol.operator import Operator, OperatorContext, OperatorSpec
-from holdfast.runtime.task.alignment import AlignedExactlyOnce
+from holdfast.runtime.task.alignment import alignment_of
 from holdfast.runtime.task.chain import Chain, ChainInput
 from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.in_flight import OvertakenRows
@@ -273,7 +273,7 @@ def rows(*values: int) -> pa.RecordBatch:
 class ChainStage:
     """A chain with a source's channel and those of other slots, and an edge that is soon full."""
 
-    def __init__(self, exchanges: int = 1) -> None:
+    def __init__(self, exchanges: int = 1, mode: str = "exactly-once") -> None:
         bell = Bell()
         self.now_ms = 0
         self.source, *self.exchanges = (Channel(10_000, bell) for _ in range(1 + exchanges))
@@ -291,7 +291,7 @@ class ChainStage:
                 ChainInput(self.source, 0, "s", 0, overtakes_after_ms=TIMEOUT_MS),
                 *(ChainInput(each, 0, "e", 3 + place) for place, each in enumerate(self.exchanges)),
             ],
-            AlignedExactlyOnce(1 + exchanges),
+            alignment_of(mode, 1 + exchanges),
             {"out": Router([ChannelOutlet(self.out, bell)])},
             lambda _barrier: None,
             self._cut,
@@ -381,6 +381,22 @@ def test_a_savepoint_that_is_given_up_does_not_hold_up_later_checkpoints() -> No
         stage.look(0)
         stage.chain.step()
     assert stage.cuts == [(1, [("s", 0, [1])]), (2, [("s", 0, [1, 2])])]
+
+
+def test_rows_that_are_processed_before_the_cut_are_not_in_flight() -> None:
+    """At least once, a channel is read on while the chain waits for the barriers of others."""
+    stage = ChainStage(mode="at-least-once")
+    offer(stage.source, rows(1), rows(2, 3), rows(4), Barrier(1), rows(5))
+    stage.look(TIMEOUT_MS)
+    stage.chain.step()
+    stage.chain.step()
+    assert stage.sent() == [[1], [2, 3]]
+    offer(stage.exchange, Barrier(1))
+    stage.chain.step()
+    assert stage.cuts == [(1, [("s", 0, [4])])]
+    while stage.chain.step():
+        pass
+    assert stage.sent() == [Barrier(1), [4], [5]]
 
 
 def test_rows_that_were_cut_anew_are_read_before_all_others() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -16,10 +17,11 @@ from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.runtime.protocol.elements import Barrier, Element, Watermark
 from holdfast.runtime.protocol.messages import Acknowledge
 from holdfast.runtime.task.alignment import AlignmentEvent, AtLeastOnce
-from holdfast.runtime.task.chain import Chain
+from holdfast.runtime.task.chain import Chain, _Overtaken
 from holdfast.runtime.task.channel import Channel
 from holdfast.runtime.task.fair_turns import Turns
 from holdfast.runtime.task.gate import Gate
+from holdfast.runtime.task.in_flight import OvertakenRows
 from holdfast.runtime.task.inlet import Inlet
 from holdfast.runtime.task.loop import ChainBell
 from holdfast.runtime.task.slot import Slot
@@ -264,6 +266,17 @@ def rows_overtaken_and_taken_out() -> Planted:
         return found
 
     return patch.object(Channel, "overtake", emptying)
+
+
+def rows_left_out_that_were_not_processed() -> Planted:
+    """Of those that a barrier has overtaken; all that the channel ever brought are left out."""
+    at_the_cut = _Overtaken.at_the_cut
+
+    def too_few(overtaken: _Overtaken) -> OvertakenRows:
+        found = at_the_cut(overtaken)
+        return replace(found, skipped=found.first if found.skipped else 0)
+
+    return patch.object(_Overtaken, "at_the_cut", too_few)
 
 
 def barriers_that_overtake_only_in_the_channel() -> Planted:
