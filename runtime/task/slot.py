@@ -108,7 +108,7 @@ class Slot:
         self._acknowledging = ThreadPoolExecutor(1, f"acknowledgements of {number}")
         self._acknowledging_savepoints = ThreadPoolExecutor(1, f"savepoints of {number}")
         self._has_reported_end = False
-        self._is_finishing = self._is_done = False
+        self._is_finishing = self._is_done = self._is_closing = False
         self._failure: HoldfastError | None = None
         self._on_failure: Callable[[Exception], None] = lambda _: None
         self._sync_deadline = SyncDeadline(assignment.sync_timeout_s, self._sync_is_late)
@@ -229,6 +229,7 @@ class Slot:
 
         Returns the failures of operators that cannot be closed; all others are closed.
         """
+        self._is_closing = True
         for checkpoint in self._checkpoints.values():
             checkpoint.give_up()
         self._committers.close()
@@ -390,6 +391,8 @@ class Slot:
         checkpoint = self._checkpoints[checkpoint_id]
         savepoint = checkpoint.savepoint
         form = SnapshotForm.OWN if savepoint is None else SnapshotForm(savepoint.format.value)
+        check = checkpoint.check_wanted
+        write = self._in_flight.begin(checkpoint_id, self._completed, overtaken)
         uids = [spec.uid for spec in chain.plan.operators]
         with self._sync_deadline.over(checkpoint_id, uids):
             checkpoint.take(
@@ -397,7 +400,7 @@ class Slot:
                     (uid, partial(operator.snapshot, checkpoint_id, checkpoint, form=form))
                     for uid, operator in zip(uids, chain.operators, strict=True)
                 ],
-                self._in_flight.begin(checkpoint_id, self._completed, overtaken),
+                write and partial(self._acknowledging.submit, write, checkpoint, check),
             )
         if savepoint is not None and savepoint.ends_job and not checkpoint.is_given_up:
             chain.suspend(checkpoint_id)
@@ -410,7 +413,8 @@ class Slot:
         # Savepoints have a thread of their own: their storage may be slow.
         is_savepoint = checkpoint.savepoint is not None
         acknowledging = self._acknowledging_savepoints if is_savepoint else self._acknowledging
-        acknowledging.submit(self._acknowledge, checkpoint)
+        if not self._is_closing:
+            acknowledging.submit(self._acknowledge, checkpoint)
 
     def _acknowledge(self, checkpoint: SlotCheckpoint) -> None:
         answer: ToDriver

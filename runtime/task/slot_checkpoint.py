@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self, TypeAlias
 
 from holdfast.backends import Segments
 from holdfast.runtime.protocol.checkpoints import (
@@ -20,7 +20,6 @@ from holdfast.runtime.protocol.checkpoints import (
     SlotStatistics,
 )
 from holdfast.runtime.protocol.messages import Acknowledge
-from holdfast.runtime.task.in_flight import WriteInFlight
 from holdfast.storage import (
     Buffer,
     Clock,
@@ -33,7 +32,10 @@ from holdfast.storage import (
     StateSnapshot,
 )
 
-__all__ = ["SlotCheckpoint", "SlotSavepoint"]
+__all__ = ["BeginInFlight", "SlotCheckpoint", "SlotSavepoint"]
+
+BeginInFlight: TypeAlias = Callable[[], Future[Sequence[StateSnapshot]]]
+"""Begins to write rows that barriers have overtaken: a part for each edge that has any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class SlotCheckpoint:
         self._clock = clock
         self._chains_left = chains
         self._on_written = on_written
-        self._in_flight: list[WriteInFlight] = []
+        self._in_flight: list[Future[Sequence[StateSnapshot]]] = []
         self._began_s = self._aligned_s = clock.monotonic_s()
         self._sync_s = 0.0
         self._operators: dict[str, _OperatorTimes] = {}
@@ -168,11 +170,11 @@ class SlotCheckpoint:
     def take(
         self,
         snapshots: Sequence[tuple[str, Callable[[], Sequence[Future[StateSnapshot]]]]],
-        in_flight: WriteInFlight | None = None,
+        in_flight: BeginInFlight | None = None,
     ) -> None:
         """Begin the snapshots of one chain, by uid: the part that processing waits for.
 
-        `in_flight` writes rows of its channels that belong to the checkpoint, too.
+        `in_flight` writes rows of its channels that belong to the checkpoint, beside them.
         """
         began_s = self._aligned_s = self._clock.monotonic_s()
         for uid, snapshot in snapshots:
@@ -188,7 +190,12 @@ class SlotCheckpoint:
                 future.add_done_callback(times.has_written)
                 future.add_done_callback(self._one_less)
         if in_flight is not None and not self.is_given_up:
-            self._in_flight.append(in_flight)
+            # At once, not at the end: until they are written they are held in memory.
+            rows = in_flight()
+            with self._lock:
+                self._left += 1
+            self._in_flight.append(rows)
+            rows.add_done_callback(self._one_less)
         self._sync_s += self._clock.monotonic_s() - began_s
         self._chains_left -= 1
         if self._chains_left == 0:
@@ -205,8 +212,8 @@ class SlotCheckpoint:
             parts: dict[str, list[StateSnapshot]] = {}
             for uid, future in self._futures:
                 parts.setdefault(uid, []).append(future.result())
-            self._check_given_up()
-            in_flight = self._write_in_flight()
+            self.check_wanted()
+            in_flight = [part for rows in self._in_flight for part in rows.result()]
             if self._log is not None:
                 self._log.close()
             self.writer.close()
@@ -230,19 +237,21 @@ class SlotCheckpoint:
     def give_up(self) -> None:
         """Cancel what is being written. The checkpoint is still aligned, and then forgotten."""
         self.is_given_up = True
-        self._in_flight = []  # they may be much memory
         for _, future in self._futures:
             future.cancel()
+        for rows in self._in_flight:
+            rows.cancel()
+
+    def check_wanted(self) -> None:
+        """Raise `CancelledError` if the checkpoint is given up. For any thread that writes."""
+        if self.is_given_up:
+            raise CancelledError
 
     def abort(self) -> None:
         """Drop the files, if they are not closed. No operator writes any more."""
         self.writer.abort()
         if self._log is not None:
             self._log.abort()
-
-    def _write_in_flight(self) -> list[StateSnapshot]:
-        writing, self._in_flight = self._in_flight, []
-        return [part for write in writing for part in write(self, self._check_given_up)]
 
     def _check_mine(self, checkpoint_id: int) -> None:
         if checkpoint_id != self.checkpoint_id:
@@ -254,13 +263,9 @@ class SlotCheckpoint:
 
     def _check_wanted(self, checkpoint_id: int) -> None:
         self._check_mine(checkpoint_id)
-        self._check_given_up()
+        self.check_wanted()
 
-    def _check_given_up(self) -> None:
-        if self.is_given_up:
-            raise CancelledError
-
-    def _one_less(self, _: Future[StateSnapshot] | None = None) -> None:
+    def _one_less(self, _: Future[Any] | None = None) -> None:
         with self._lock:
             self._left -= 1
             is_written = self._left == 0

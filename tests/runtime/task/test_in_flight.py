@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -322,7 +322,10 @@ def test_rows_of_a_checkpoint_that_is_given_up_are_not_written_to_their_end(
             checkpoint.give_up()
 
     overtaken = OvertakenRows("a/1", 0, [_Counted(on_read)], skipped)
-    checkpoint.take([], InFlightWriter(plan(1, 5), 0).begin(1, None, [overtaken]))
+    write = InFlightWriter(plan(1, 5), 0).begin(1, None, [overtaken])
+    assert write is not None
+    with ThreadPoolExecutor(1) as thread:
+        checkpoint.take([], partial(thread.submit, write, checkpoint, checkpoint.check_wanted))
     with pytest.raises(CancelledError):
         checkpoint.finish()
     assert read == [0, 1, 2, 3]

@@ -178,6 +178,39 @@ def test_snapshots_of_what_was_given_up_are_not_written(make: Callable[..., Stag
     assert all(future.cancelled() for future in stage.take("a", "b"))
 
 
+def test_rows_in_flight_are_begun_at_the_cut_and_waited_for(make: Callable[..., Stage]) -> None:
+    """Also where other chains have not cut: until they are written they are held in memory."""
+    stage = make(chains=2)
+    rows: Future[Sequence[StateSnapshot]] = Future()
+    begun: list[bool] = []
+
+    def begin() -> Future[Sequence[StateSnapshot]]:
+        begun.append(True)
+        return rows
+
+    stage.checkpoint.take([], begin)
+    assert begun
+    stage.take()
+    assert stage.written == []
+    part = StateSnapshot(kind="test/1", handles={})
+    rows.set_result([part])
+    assert stage.written == [stage.checkpoint]
+    assert stage.checkpoint.finish().in_flight == [part]
+
+
+def test_rows_in_flight_of_what_was_given_up_are_not_written(make: Callable[..., Stage]) -> None:
+    stage = make()
+    rows: Future[Sequence[StateSnapshot]] = Future()
+    stage.checkpoint.take([], lambda: rows)
+    stage.checkpoint.check_wanted()
+    stage.checkpoint.give_up()
+    assert rows.cancelled()
+    with pytest.raises(CancelledError):
+        stage.checkpoint.check_wanted()
+    with pytest.raises(CancelledError):
+        stage.checkpoint.finish()
+
+
 def test_a_snapshot_belongs_to_its_checkpoint(make: Callable[..., Stage]) -> None:
     with pytest.raises(Invalid, match="another checkpoint"):
         make().target.segments(6)
