@@ -7,7 +7,9 @@ split by split, as if no other attempt had existed.
 
 Rows beyond a budget of memory go to local disk as they come (`runtime/task/spill.py`). Admitted
 rows wait, in memory or there, until their channel has room for them: what a slot holds in memory is
-bounded, however long a micro-batch is.
+bounded, however long a micro-batch is. Rows that a barrier has overtaken are not counted any more
+once they are in their channel, though a checkpoint holds them until it has written them: for each
+checkpoint that is being written it may be as much again.
 
 The driver's commands for a source are numbered from 1. A command whose answer was lost is sent
 again under its number, and is not applied twice.
