@@ -162,6 +162,8 @@ class SlotClient(Connection):
                 self._watched.await_end(lives)
                 return
             except HoldfastError as error:
+                if self._watched is not None:
+                    self._watched.cancel()  # else Arrow complains on the terminal
                 pause_s = next(pauses_s, None)
                 if pause_s is None or not _may_be_back(error):
                     if not self._is_closing.is_set():

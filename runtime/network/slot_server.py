@@ -14,6 +14,7 @@ from holdfast.runtime.network.credentials import Credentials
 from holdfast.runtime.network.element_stream import (
     ACKNOWLEDGED,
     PULSE,
+    PULSE_S,
     check_schema,
     piece_bytes,
     pieces,
@@ -149,7 +150,8 @@ class SlotServer:
                 self._exchange.receive(opening, reader, writer)
             case Watch():
                 writer.write_metadata(PULSE)  # it is here
-                self._has_closed.wait()
+                while not self._has_closed.wait(PULSE_S):
+                    writer.write_metadata(PULSE)  # fails, and so ends this, if nobody listens
                 writer.write_metadata(ACKNOWLEDGED)
 
     def _receive_push(self, key: PushKey, reader: Any) -> None:

@@ -9,11 +9,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
+from typing import Any
 
 import pytest
 
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.network import Credentials, SlotClient
+from holdfast.runtime.network.slot_server import SlotServer
 from holdfast.runtime.protocol.messages import Finish
 from holdfast.storage import HoldfastError, SystemClock, Unavailable
 from support.jobs.networked_slots import LOOPBACK, STRANGER, TRUSTED, ZOMBIE, Slot, child
@@ -164,3 +166,31 @@ def test_a_connection_that_breaks_and_can_be_opened_again_is_no_loss() -> None:
             assert not losses.come(A_WHILE_S)
         door.close()
         assert losses.come(SOON_S)
+
+
+def test_a_connection_that_broke_leaves_nothing_behind(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each left a thread in the slot, and a complaint of Arrow's on the driver's terminal."""
+    monkeypatch.setattr("holdfast.runtime.network.slot_server.PULSE_S", 0.05)
+    watching: list[int] = []
+    real = SlotServer._receive
+
+    def receive(server: SlotServer, *arguments: Any) -> None:
+        watching.append(1)
+        try:
+            real(server, *arguments)
+        finally:
+            watching.pop()
+
+    monkeypatch.setattr(SlotServer, "_receive", receive)
+    slot = Slot(listening=Listening(Door.HOST, bind_address=LOOPBACK))
+    door = Door(int(slot.server.address.rpartition(":")[2]))
+    with slot.server, SlotClient(slot.server.address, TRUSTED) as client, closing(door):
+        client.watch(Losses())
+        assert client.call(Finish())
+        for broken in range(1, 4):
+            door.slam()
+            wait_until(partial(door.has_opened, broken + 1))
+            wait_until(lambda: len(watching) == 1)
+    assert not capfd.readouterr().err
