@@ -12,24 +12,20 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from benchmarks.harness import Result, Scale
 from benchmarks.spine import RunningSum, SumBatches
 from holdfast.backends import ValueStateDescriptor
 from holdfast.runtime import (
-    FileSink,
-    JobHandle,
     JobStatus,
     KeyedContext,
     KeyedProcessFunction,
     RuntimeContext,
-    StreamEnvironment,
 )
-from holdfast.storage import SystemClock
 
 __all__ = ["run"]
 
@@ -96,47 +92,21 @@ class _SumRows(KeyedProcessFunction):
             yield value.key, total
 
 
-class _Shown:
-    """A keyed sum whose results are committed to files. As a context manager it is cancelled."""
+class _Shown(RunningSum):
+    """A keyed sum by the row whose results are committed to files."""
 
     def __init__(self, keys: int, batch_rows: int) -> None:
-        self._clock = SystemClock()
-        self._folder = tempfile.TemporaryDirectory(prefix="holdfast-bench-")
-        self._out = Path(self._folder.name) / "out"
-        env = StreamEnvironment(
-            parallelism=2, checkpointing="1s", storage=f"{self._folder.name}/checkpoints"
-        )
-        rows = (
-            env.spark.readStream.format("rate-micro-batch")
-            .option("rowsPerBatch", batch_rows)
-            .option("numPartitions", 2)
-            .load()
-            .selectExpr(f"(value * 7919) % {keys} as key", "value % 10 as value")
-        )
-        keyed = env.from_stream(rows, uid="rows").key_by("key")
-        summed = keyed.process(_SumRows(), "key long, total long", uid="sum")
-        summed.sink_to(FileSink(str(self._out), format="json"), uid="out")
-        self.job: JobHandle = env.execute_async("bench")
+        self._results = tempfile.TemporaryDirectory(prefix="holdfast-bench-")
+        super().__init__(_SumRows(), keys, batch_rows, out=self._results.name)
 
     def files(self) -> int:
         """How many files readers see."""
+        out = Path(self._results.name)
         return sum(
-            not any(part.startswith((".", "_")) for part in path.relative_to(self._out).parts)
-            for path in self._out.rglob("*.json")
+            not any(part.startswith((".", "_")) for part in path.relative_to(out).parts)
+            for path in out.rglob("*.json")
         )
 
-    def until(self, condition: Callable[[], bool]) -> float:
-        """When the condition came true, or the job ended, which is an error."""
-        while not condition():
-            if self.job.status.is_final:
-                self.job.result()
-                raise AssertionError(f"the job has ended: {self.job.status}")
-            self._clock.sleep_s(_STEP_S)
-        return time.perf_counter()
-
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *exception: object) -> None:
-        self.job.cancel()
-        self._folder.cleanup()
+        super().__exit__(*exception)
+        self._results.cleanup()

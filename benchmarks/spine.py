@@ -29,6 +29,7 @@ from benchmarks.harness import Result, Scale
 from holdfast.backends import ReducingStateDescriptor, ValueStateDescriptor
 from holdfast.runtime import (
     BatchContext,
+    FileSink,
     JobHandle,
     JobStatus,
     KeyedBatchFunction,
@@ -102,7 +103,9 @@ class RunningSum:
         *,
         changelog: bool = False,
         network: NetworkConfig | None = None,
+        out: str | None = None,
     ) -> None:
+        """Results go to JSON files in the folder `out`, or nowhere."""
         self._clock = SystemClock()
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast-bench-")
         env = StreamEnvironment(
@@ -122,9 +125,11 @@ class RunningSum:
         )
         keyed = env.from_stream(rows, uid="rows").key_by("key")
         if isinstance(function, KeyedBatchFunction):
-            keyed.process_batch(function, _SCHEMA, uid="sum")
+            summed = keyed.process_batch(function, _SCHEMA, uid="sum")
         else:
-            keyed.process(function, _SCHEMA, uid="sum")
+            summed = keyed.process(function, _SCHEMA, uid="sum")
+        if out is not None:
+            summed.sink_to(FileSink(out, format="json"), uid="out")
         self.job: JobHandle = env.execute_async("bench")
 
     def batches(self) -> int:
