@@ -1,4 +1,4 @@
-"""The loop of a slot: what a turn costs, and who gets the time.
+"""The loop of a slot: what a turn costs, and which pipeline gets the time.
 
 Figures of issue 10: a watermark through 800 chains of one slot takes at most 50 ms; of two
 pipelines, one with a hundred times the rows of the other, each gets at least 0.8 of its fair share

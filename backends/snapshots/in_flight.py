@@ -41,7 +41,7 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Names and types of the columns, as errors show them: equal where the rows fit an edge."""
     parallelism: int
     max_parallelism: int
-    """Of the job that has written it: who had which key groups."""
+    """Of the job that has written it: which slot had which key groups."""
     rows: dict[str, int]
     """The number of rows, by sender. Its handles are called `SENDER`, `SENDER/1`, `SENDER/2`, …"""
     skipped: dict[str, int] = {}

@@ -128,7 +128,8 @@ class _InOrder:
 
     def _run_first(self) -> None:
         thread = threading.current_thread()
-        name, thread.name = thread.name, self._name  # for who looks at the threads of a slot
+        # So that the threads of a slot can be told apart.
+        name, thread.name = thread.name, self._name
         try:
             self._waiting.popleft()()
         except Exception:  # what follows must run

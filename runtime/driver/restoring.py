@@ -179,7 +179,7 @@ def _have_room(columns: str, stored: str) -> bool:
 def _came_as_now(each: InFlightPart, edge: EdgePlan) -> bool:
     """Whether rows come by this edge as they did, so that they are right where they waited."""
     about = each.about
-    if about.key_columns is None:  # not stored; but who had rows with keys had their key groups
+    if about.key_columns is None:  # not stored; but slots with keyed rows had key groups
         return (each.part.key_groups is not None) == bool(edge.key_columns)
     return (about.kind, about.key_columns) == (edge.kind.value, edge.key_columns)
 

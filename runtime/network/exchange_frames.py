@@ -191,7 +191,7 @@ class FrameReader:
     def __post_init__(self) -> None:
         self._schemas: dict[int, tuple[pa.Schema, bool]] = {}
         self._streams: dict[int, tuple[_Arrived, Any]] = {}
-        """Of edges with dictionaries: what has arrived, and who reads it."""
+        """Of edges with dictionaries: what has arrived, and its reader."""
 
     def read(self, chunk: Any) -> Received | None:
         """The element in a chunk of the stream; None if it has none.

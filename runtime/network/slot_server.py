@@ -151,7 +151,7 @@ class SlotServer:
             case Watch():
                 writer.write_metadata(PULSE)  # it is here
                 while not self._has_closed.wait(PULSE_S):
-                    writer.write_metadata(PULSE)  # fails, and so ends this, if nobody listens
+                    writer.write_metadata(PULSE)  # fails, and so ends this, without a listener
                 writer.write_metadata(ACKNOWLEDGED)
 
     def _receive_push(self, key: PushKey, reader: Any) -> None:

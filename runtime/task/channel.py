@@ -44,7 +44,7 @@ class Reserve(Protocol):
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """Held by who moves something from here into the channel."""
+        """Held while something is moved from here into the channel."""
         ...
 
     def overtake(self, barrier: Barrier) -> Sequence[WaitingRows]:

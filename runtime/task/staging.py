@@ -202,7 +202,7 @@ class Staging:
                 file = self._spill.file(batch.schema)
                 with self._lock:
                     push.file = file
-                    push.parts.append(file)  # found here by who forgets the push
+                    push.parts.append(file)  # found here when the push is forgotten
                     if self._source(push.key.source).staged.get(push.key) is not push:
                         self._dropped.append(file)
             push.file.write(batch)

@@ -77,7 +77,7 @@ def test_a_slot_that_cannot_be_reached_is_lost_unless_it_may_be_gone(stage: Stag
 
 
 def test_a_slot_is_lost_whatever_a_call_raises(stage: Stage) -> None:
-    """Nobody reads the answers: the attempt waited for ever for a slot that was not told."""
+    """No answer is read: the attempt waited for ever for a slot that was not told."""
     error: Any = ValueError("too large")
     stage.slot.error = error
     stage.lines.tell(Finish(), may_be_gone=True)
@@ -109,7 +109,7 @@ def test_the_last_command_overtakes_others_and_waits_for_no_slot_for_long(
 def test_the_last_command_of_a_job_comes_behind_a_checkpoint_that_is_complete(
     stage: Stage,
 ) -> None:
-    """A slot that had not yet heard of it did not commit its output, which nobody else did."""
+    """A slot that had not yet heard of it did not commit its output, and no other did."""
     told: list[ToSlot] = [CheckpointCompleted(1), CancelAttempt("over")]
     stage.lines.tell(told[0])
     threading.Timer(0.2, stage.hanging.may_answer.set).start()
